@@ -1,0 +1,22 @@
+# Writes a C string literal with the current commit to OUTPUT ("unknown" outside a checkout, "+" for a changed tree).
+set(commit unknown)
+find_program(git git)
+if(git AND EXISTS ${SOURCE_DIR}/.git)
+  execute_process(COMMAND ${git} -C ${SOURCE_DIR} rev-parse --short=12 HEAD
+                  OUTPUT_VARIABLE head OUTPUT_STRIP_TRAILING_WHITESPACE RESULT_VARIABLE failed ERROR_QUIET)
+  if(NOT failed)
+    execute_process(COMMAND ${git} -C ${SOURCE_DIR} diff --quiet HEAD -- src include cmake bench models
+                    RESULT_VARIABLE changed ERROR_QUIET)
+    set(commit ${head})
+    if(changed)
+      string(APPEND commit "+")
+    endif()
+  endif()
+endif()
+set(text "\"${commit}\"\n")
+if(EXISTS ${OUTPUT})
+  file(READ ${OUTPUT} old)
+endif()
+if(NOT text STREQUAL "${old}")
+  file(WRITE ${OUTPUT} "${text}")
+endif()

@@ -1,0 +1,95 @@
+// Engine: what a user holds. It owns the policy, the mask cache and the workspace of one rank, and runs attention.
+//
+//     Engine engine({policy, sequence, heads, head_dim, layers}, fabric, threads);
+//     engine.begin(call, q, k);     // prologue, exchange and selection of blocks
+//     engine.finish(v, out);        // attention, exchange back
+//
+// A model gives q, k, v of its own tokens (engine.local_tokens()) and all heads, and gets the same back; how many ranks
+// there are is the Engine's business. Step, step count, layer and branch are always explicit.
+// Thread safety: one Engine per rank, used by one thread. Determinism: equal inputs give bit-identical outputs.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "tulle/attention.hpp"
+#include "tulle/fabric.hpp"
+#include "tulle/plan.hpp"
+#include "tulle/policy.hpp"
+
+namespace tulle {
+
+struct EngineOptions {
+  Policy policy;
+  Sequence sequence;
+  std::int64_t heads = 0, head_dim = 0, layers = 0;
+  std::int64_t batch = 1;
+  bool keep_masks = false;  // remember the masks of the last call of every (layer, branch) for reports
+};
+
+// Norm weights and RoPE angles when q and k are raw projections. All null: q and k are used as they are.
+struct Prologue {
+  const float* norm_q = nullptr;    // [heads * head_dim], RMS norm over all heads of a token, or null
+  const float* norm_k = nullptr;
+  float eps = 1e-6f;
+  const float* rope_cos = nullptr;  // [local tokens, head_dim / 2] in memory order, interleaved pairs, or null
+  const float* rope_sin = nullptr;
+};
+
+struct AttendCall {
+  std::int32_t step = 0, steps = 1, layer = 0;
+  Branch branch = Branch::kConditional;
+  // Valid text tokens per sample when the sequence has text (empty: all valid).
+  std::vector<std::int64_t> text_lengths = {};
+  Prologue prologue = {};
+};
+
+// Which path ran, and why the others did not. Logged once, and kept for the report.
+struct Route {
+  std::string what, route, why;
+  bool operator==(const Route&) const = default;
+};
+
+// Sums over all calls of this rank so far; `report` adds the ranks up.
+struct EngineStats {
+  double attention_s = 0, select_s = 0, communication_s = 0;
+  std::vector<double> kept_by_step, all_by_step;    // query-key pairs, [steps]
+  std::vector<double> kept_by_layer, all_by_layer;  // [layers]
+  std::vector<std::vector<double>> kept_by_head, all_by_head;  // [layers][heads], this rank's heads only
+  std::vector<Route> routes;
+};
+
+class Engine {
+ public:
+  // Collective over the fabric: plans, and compares the plan's hash between ranks.
+  // `fabric` and `threads` must outlive the Engine. Throws Error(kInvalidArgument) as make_plan and policies do.
+  Engine(EngineOptions options, Fabric& fabric, const Threads& threads);
+  ~Engine();
+
+  const Plan& plan() const;
+  const TokenOrder& order() const;   // memory order of the video tokens
+  Range local_tokens() const;        // this rank's tokens in memory order
+  const Policy& policy() const;
+
+  // q, k: [batch, local tokens, heads, head_dim], f32 or bf16; not read any more when begin returns. With a prologue,
+  // q and k are raw projections. Throws Error(kInvalidArgument) for shapes that do not fit.
+  void begin(const AttendCall& call, ConstTensorView q, ConstTensorView k);
+  // v and out: as q. Must follow begin.
+  void finish(ConstTensorView v, TensorView out);
+  void attend(const AttendCall& call, ConstTensorView q, ConstTensorView k, ConstTensorView v, TensorView out);
+
+  // The mask chosen last for (layer, branch), for this rank's heads; null for dense calls or without keep_masks.
+  const BlockMask* mask(std::int32_t layer, Branch branch) const;
+
+  const EngineStats& stats() const;
+  // Forgets cached masks and statistics (a new video).
+  void reset();
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace tulle

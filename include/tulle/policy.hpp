@@ -1,0 +1,57 @@
+// Policy: the recipe by which blocks are chosen. Plain data, read from JSON; unknown keys are errors.
+//
+// Presets: `dense` (no selection) and `dfsattn` (Hu et al., "DFSAttn", 2026: Hilbert order, pooled sub-block scores,
+// top-k per query block, cached masks with falling density, dense warm-up).
+// Everything that depends on time is integer arithmetic on (step, steps), so that 4-step and 50-step runs both work.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "tulle/grid.hpp"
+
+namespace tulle {
+
+enum class Branch : std::uint8_t { kConditional, kUnconditional };
+const char* to_string(Branch branch);
+
+// Time is counted in reference steps: step s of n stands at floor(s * reference_steps / n).
+struct Schedule {
+  std::int32_t reference_steps = 50;
+  std::int32_t dense_steps = 12;       // reference steps before this one are dense
+  std::int32_t interval = 12;          // reference steps between two choices of a mask, >= 1
+  std::vector<std::int32_t> permille;  // density of each interval in 1/1000, the last one repeats; each in [1, 1000]
+};
+
+struct Policy {
+  std::string name = "dense";
+  bool sparse = false;                     // false: every call is dense, the rest below is not used but for `order`
+  OrderKind order = OrderKind::kRaster;
+  std::int32_t block_q = 64, block_k = 64; // tokens
+  std::int32_t sub_block = 16;             // tokens pooled into one score row, divides block_q and block_k
+  std::string scorer = "pooled_softmax";   // a name of scorers()
+  std::string chooser = "top_k";           // a name of choosers()
+  Schedule schedule;
+  std::vector<std::int32_t> dense_layers;  // layers that are always dense
+};
+
+// A preset by name, or a JSON file by path (ends in ".json"). Throws Error(kInvalidArgument | kBadFile) that lists the
+// presets, or names the unknown key and the nearest known one.
+Policy load_policy(std::string_view preset_or_path);
+Policy parse_policy(std::string_view json_text, const std::string& where);
+std::string to_json(const Policy& policy);
+std::vector<std::string> policy_presets();
+
+// What the schedule says for one call.
+struct StepRule {
+  bool dense = true;
+  std::int32_t permille = 1000;   // density asked for
+  std::int32_t interval_id = -1;  // a mask is reused while this id stays the same; -1 for dense calls
+};
+
+// Pure. Throws Error(kInvalidArgument) unless 0 <= step < steps and layer >= 0.
+StepRule rule_for(const Policy& policy, std::int32_t step, std::int32_t steps, std::int32_t layer);
+
+}  // namespace tulle

@@ -1,0 +1,44 @@
+// JSON: nlohmann's parser, plus strict reading (unknown keys are errors, every error names the file and the key).
+#pragma once
+
+#include <nlohmann/json.hpp>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "base/fail.hpp"
+
+namespace tulle {
+
+using Json = nlohmann::json;
+using OrderedJson = nlohmann::ordered_json;
+
+// Parses text; an error names `where` (a path or a description) and the byte. Depth is bounded to 64 levels.
+Expected<Json> parse_json(std::string_view text, const std::string& where);
+
+// Throws Error(kBadFile) for a key of `object` outside `known`, naming it and the nearest known key.
+void refuse_unknown_keys(const Json& object, std::span<const std::string_view> known, const std::string& where);
+
+// object[key] as T, or `fallback` when the key is absent; throws Error(kBadFile) naming `where` on a wrong type.
+template <class T>
+T json_get(const Json& object, const char* key, T fallback, const std::string& where) {
+  const auto it = object.find(key);
+  if (it == object.end()) return fallback;
+  try {
+    return it->template get<T>();
+  } catch (const nlohmann::json::exception&) {
+    fail(ErrorCode::kBadFile, "{}: key \"{}\" has the wrong type ({})", where, key, it->type_name());
+  }
+}
+
+// As json_get, but the key must be there.
+template <class T>
+T json_need(const Json& object, const char* key, const std::string& where) {
+  if (!object.contains(key)) fail(ErrorCode::kBadFile, "{}: key \"{}\" is missing", where, key);
+  return json_get<T>(object, key, T{}, where);
+}
+
+// The word in `known` with the smallest edit distance to `word`, or "" when none is near (for "did you mean").
+std::string nearest_word(std::string_view word, std::span<const std::string> known);
+
+}  // namespace tulle
