@@ -1,0 +1,11 @@
+# Every library that Tulle uses; ./dev setup installs them. Component attention needs none of those for TULLE_FULL.
+find_package(fmt REQUIRED)
+find_package(TBB REQUIRED)
+find_package(nlohmann_json REQUIRED)
+find_package(PkgConfig REQUIRED)
+pkg_check_modules(HWY REQUIRED IMPORTED_TARGET libhwy)
+if(TULLE_FULL)
+  include(TulleOneDnn)
+  find_package(CLI11 REQUIRED)
+  pkg_check_modules(LIBAV IMPORTED_TARGET libavformat libavcodec libavutil libswscale)
+endif()
