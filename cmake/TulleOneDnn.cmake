@@ -10,3 +10,11 @@ message(STATUS "oneDNN: ${ONEDNN_LIBRARY}")
 add_library(tulle_onednn INTERFACE IMPORTED GLOBAL)
 target_include_directories(tulle_onednn SYSTEM INTERFACE ${ONEDNN_INCLUDE})
 target_link_libraries(tulle_onednn INTERFACE ${ONEDNN_LIBRARY})
+# PyPI's oneDNN needs two libraries of its compiler's runtime and carries no search path: whoever links it names them.
+cmake_path(GET ONEDNN_LIBRARY PARENT_PATH onednn_folder)
+foreach(runtime libimf.so libintlc.so.5)
+  if(EXISTS ${onednn_folder}/${runtime})
+    target_link_libraries(tulle_onednn INTERFACE -Wl,--push-state,--no-as-needed ${onednn_folder}/${runtime}
+                          -Wl,--pop-state)
+  endif()
+endforeach()
