@@ -1,0 +1,62 @@
+// One video from one prompt: ranks, engine, model, sampler and codec wired together.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "tulle/engine.hpp"
+#include "tulle/model.hpp"
+#include "tulle/report.hpp"
+
+namespace tulle::cli {
+
+// What is loaded once and shared by all runs and ranks.
+struct Loaded {
+  std::string folder;
+  WanModel model;
+  PromptEncoder prompts;
+  Codec codec;
+  SamplerOptions sampler;  // the model's own defaults (sampler.json)
+};
+
+Loaded load_model(const std::string& folder, Precision precision);
+
+struct VideoRequest {
+  std::string prompt;
+  TokenGrid grid;
+  Policy policy;
+  SamplerOptions sampler;
+  int ranks = 1;
+  int threads = 1;  // of the whole process, divided among ranks
+  std::uint64_t seed = 0;
+  bool check_finite = false;
+  bool keep_masks = false;
+  bool quiet = false;
+  std::string label;  // of the progress bar
+};
+
+struct HeadMask {
+  std::int32_t layer = 0;
+  std::int64_t head = 0;
+  BlockMask mask;  // one head
+};
+
+struct VideoResult {
+  Video video;
+  ReportTimes time;             // attention, selection and communication: mean over ranks
+  std::vector<EngineStats> stats;  // per rank
+  Plan plan;
+  std::vector<std::vector<std::int64_t>> bytes_per_edge;  // [from][to]
+  std::vector<double> rank_attention_s;
+  std::vector<TimelineSpan> timeline;
+  std::vector<HeadMask> masks;  // of the last conditional pass
+};
+
+// Bytes that a run needs at its peak, weights included.
+std::int64_t predicted_memory(const Loaded& loaded, const VideoRequest& request);
+
+// Throws Error(kOutOfMemory) before any allocation when the prediction exceeds what the machine has free,
+// Error(kCancelled) after Ctrl-C, and whatever the rooms below throw.
+VideoResult run_video(const Loaded& loaded, const VideoRequest& request);
+
+}  // namespace tulle::cli
