@@ -1,0 +1,226 @@
+// attend_cpu: packs the keys of a few heads, then works through tiles of query rows, longest first.
+#include <algorithm>
+#include <atomic>
+#include <cmath>
+#include <limits>
+#include <numbers>
+#include <vector>
+
+#include "attend/attend_cpu.hpp"
+#include "attend/kernel_cpu.hpp"
+#include "attend/keys.hpp"
+#include "attend/pack.hpp"
+#include "attend/shape.hpp"
+#include "base/checked.hpp"
+#include "base/fail.hpp"
+#include "base/half.hpp"
+
+namespace tulle {
+namespace {
+
+using cpu::KernelShape;
+using cpu::Panel;
+using cpu::RowGroup;
+
+// Heads whose packed keys fit in here are packed and worked through together; one head is always taken. The last-level
+// cache holds about as much, and the allocator hands memory of this size out again without asking the system.
+constexpr std::int64_t kPackBudget = std::int64_t{24} << 20;
+
+struct Geometry {
+  KernelShape shape;
+  std::int64_t panels = 0;       // of one head
+  std::int64_t out_dim = 0;      // head_dim rounded up to whole column panels
+  std::int64_t k_floats = 0;     // packed K of one head
+  std::int64_t v_floats = 0;     // packed V of one head
+  std::int64_t wave_heads = 0;   // (sample, head) pairs that are packed together
+};
+
+Geometry geometry_of(const AttentionArgs& args) {
+  Geometry g;
+  g.shape = cpu::kernel_shape();
+  const std::int64_t width = g.shape.panel_keys;
+  g.panels = ceil_div(args.k.tokens(), width);
+  g.out_dim = ceil_div(args.q.head_dim(), width) * width;
+  g.k_floats = g.panels * width * args.q.head_dim();
+  g.v_floats = g.panels * width * g.out_dim;
+  const std::int64_t head_bytes = std::max<std::int64_t>(1, (g.k_floats + g.v_floats) * std::int64_t{sizeof(float)});
+  g.wave_heads = std::clamp<std::int64_t>(kPackBudget / head_bytes, 1,
+                                          std::max<std::int64_t>(1, args.q.batch() * args.q.heads()));
+  return g;
+}
+
+// Query rows [begin, end) of one (sample, head), all of one query block.
+struct Work {
+  std::int64_t pair = 0, q_block = 0, begin = 0, end = 0, cost = 0;
+};
+
+void add_rows(Work work, std::int64_t begin, std::int64_t end, std::vector<Work>& list) {
+  const std::int64_t row_cost = work.cost;
+  for (; begin < end; begin = work.end) {
+    work.begin = begin;
+    work.end = std::min(end, begin + cpu::kTileRows);
+    work.cost = row_cost * (work.end - work.begin);
+    list.push_back(work);
+  }
+}
+
+// All work of pairs [first, last), the longest first so that threads finish together.
+std::vector<Work> list_work(const AttentionArgs& args, std::int64_t first, std::int64_t last) {
+  std::vector<Work> list;
+  for (std::int64_t pair = first; pair < last; ++pair) {
+    const std::int64_t b = pair / args.q.heads(), h = pair % args.q.heads();
+    if (args.mask == nullptr) {
+      add_rows({pair, 0, 0, 0, args.k.tokens()}, 0, args.q.tokens(), list);
+      continue;
+    }
+    const BlockPartition& blocks = args.mask->q();
+    for (std::int64_t i = 0; i < blocks.count(); ++i) {
+      add_rows({pair, i, 0, 0, cpu::row_cost(args, b, h, i)}, blocks.begin(i), blocks.end(i), list);
+    }
+  }
+  std::stable_sort(list.begin(), list.end(), [](const Work& a, const Work& b) { return a.cost > b.cost; });
+  return list;
+}
+
+// Groups of `group_rows`, and of 4 where the rest is small.
+std::vector<RowGroup> group_rows(std::int64_t rows, std::int64_t group) {
+  std::vector<RowGroup> groups;
+  for (std::int64_t at = 0; at < rows; at += groups.back().rows) {
+    const bool small = ceil_div(rows - at, std::int64_t{4}) * 4 < group;
+    groups.push_back({at, small ? 4 : group});
+  }
+  return groups;
+}
+
+// What one thread needs for one tile.
+struct Scratch {
+  explicit Scratch(const AttentionArgs& args, const Geometry& g)
+      : q(static_cast<std::size_t>(kRows * args.q.head_dim())),
+        out(static_cast<std::size_t>(kRows * g.out_dim)),
+        top(kRows),
+        sum(kRows) {
+    panels.reserve(static_cast<std::size_t>(g.panels));
+  }
+
+  static constexpr std::int64_t kRows = cpu::kTileRows + cpu::kTilePadding;
+  Buffer<float> q, out, top, sum;
+  std::vector<Panel> panels;
+};
+
+// Packed K and V of the pairs of one wave.
+struct Packed {
+  Buffer<float> k, v;
+  std::int64_t first_pair = 0;
+};
+
+void pack_pair(const AttentionArgs& args, const Geometry& g, std::int64_t pair, std::int64_t begin, std::int64_t end,
+               const std::vector<std::uint8_t>& needed, Packed& packed) {
+  const std::int64_t b = pair / args.q.heads(), h = pair % args.q.heads(), at = pair - packed.first_pair;
+  const std::int64_t width = g.shape.panel_keys;
+  for (std::int64_t p = begin; p < end; ++p) {
+    if (needed[static_cast<std::size_t>(p)] == 0) continue;
+    cpu::pack_k_panel(args.k, b, h, p, width, packed.k.data() + at * g.k_floats + p * width * args.q.head_dim());
+    cpu::pack_v_panel(args.v, b, h, p, width, g.out_dim, packed.v.data() + at * g.v_floats + p * width * g.out_dim);
+  }
+}
+
+void pack_wave(const AttentionArgs& args, const Geometry& g, std::int64_t count, const Threads& threads,
+               Packed& packed) {
+  constexpr std::int64_t kPanelsATime = 64;
+  const std::int64_t pieces = ceil_div(g.panels, kPanelsATime);
+  std::vector<std::vector<std::uint8_t>> needed(static_cast<std::size_t>(count));
+  threads.parallel_for(count, [&](std::int64_t i) {
+    const std::int64_t pair = packed.first_pair + i;
+    needed[static_cast<std::size_t>(i)] =
+        cpu::needed_panels(args, pair / args.q.heads(), pair % args.q.heads(), g.shape.panel_keys);
+  });
+  threads.parallel_for(count * pieces, [&](std::int64_t i) {
+    const std::int64_t at = i / pieces, begin = i % pieces * kPanelsATime;
+    pack_pair(args, g, packed.first_pair + at, begin, std::min(g.panels, begin + kPanelsATime),
+              needed[static_cast<std::size_t>(at)], packed);
+  });
+}
+
+template <class T>
+void write_rows(const AttentionArgs& args, const Geometry& g, const Work& work, const Scratch& scratch) {
+  const std::int64_t b = work.pair / args.q.heads(), h = work.pair % args.q.heads();
+  for (std::int64_t i = work.begin; i < work.end; ++i) {
+    const std::int64_t r = i - work.begin;
+    const float* from = scratch.out.data() + r * g.out_dim;
+    const float sum = scratch.sum.data()[r], factor = scratch.panels.empty() ? 0.0f : 1.0f / sum;
+    std::transform(from, from + args.q.head_dim(), args.out.row<T>(b, i, h),
+                   [factor](float x) { return from_f32<T>(x * factor); });
+    if (args.lse == nullptr) continue;
+    const double lse = static_cast<double>(scratch.top.data()[r]) * std::numbers::ln2 + std::log(static_cast<double>(sum));
+    args.lse[lse_index(args.q.shape, b, h, i)] =
+        scratch.panels.empty() ? -std::numeric_limits<float>::infinity() : static_cast<float>(lse);
+  }
+}
+
+void attend_rows(const AttentionArgs& args, const Geometry& g, const Packed& packed, const Work& work,
+                 Scratch& scratch) {
+  const std::int64_t b = work.pair / args.q.heads(), h = work.pair % args.q.heads(), at = work.pair - packed.first_pair;
+  const double scale = effective_scale(args);
+  const std::vector<RowGroup> groups = group_rows(work.end - work.begin, g.shape.group_rows);
+  cpu::collect_panels(args, b, h, work.q_block, g.shape.panel_keys, scratch.panels);
+  cpu::pack_q(args.q, b, h, work.begin, work.end, scale < 0 ? -1.0f : 1.0f, groups, scratch.q.data());
+  cpu::attend_tile({.q = scratch.q.data(),
+                    .groups = groups,
+                    .k = packed.k.data() + at * g.k_floats,
+                    .v = packed.v.data() + at * g.v_floats,
+                    .panels = scratch.panels,
+                    .head_dim = args.q.head_dim(),
+                    .out_dim = g.out_dim,
+                    .scale_log2 = static_cast<float>(std::abs(scale) * std::numbers::log2e),
+                    .out = scratch.out.data(),
+                    .top_log2 = scratch.top.data(),
+                    .sum = scratch.sum.data()});
+  if (args.out.dtype == DType::kF32) write_rows<float>(args, g, work, scratch);
+  else write_rows<Bf16>(args, g, work, scratch);
+}
+
+void attend_wave(const AttentionArgs& args, const Geometry& g, std::int64_t last, const Threads& threads,
+                 Packed& packed) {
+  pack_wave(args, g, last - packed.first_pair, threads, packed);
+  const std::vector<Work> list = list_work(args, packed.first_pair, last);
+  std::atomic<std::size_t> next{0};
+  threads.parallel_for(threads.width(), [&](std::int64_t) {
+    std::size_t i = next.fetch_add(1);
+    if (i >= list.size()) return;
+    for (Scratch scratch(args, g); i < list.size(); i = next.fetch_add(1)) {
+      attend_rows(args, g, packed, list[i], scratch);
+    }
+  });
+}
+
+}  // namespace
+
+std::size_t attention_workspace_bytes(const AttentionArgs& args, int threads) {
+  check(args);
+  const Geometry g = geometry_of(args);
+  const std::int64_t packed = g.wave_heads * ((g.k_floats + g.v_floats) * std::int64_t{sizeof(float)} + g.panels);
+  const std::int64_t tile = Scratch::kRows * (args.q.head_dim() + g.out_dim + 2) * std::int64_t{sizeof(float)};
+  const std::int64_t list = g.panels * std::int64_t{sizeof(Panel)};
+  const std::int64_t q_blocks = args.mask != nullptr ? args.mask->q_blocks() : 0;
+  // Every query block adds at most one piece to the whole tiles; sorting takes as much again.
+  const std::int64_t pieces = g.wave_heads * (args.q.tokens() / cpu::kTileRows + q_blocks + 1);
+  return static_cast<std::size_t>(packed + threads * (tile + list) + 2 * pieces * std::int64_t{sizeof(Work)});
+}
+
+void attend_cpu(const AttentionArgs& args, const Threads& threads) {
+  check(args);
+  if (args.q.dtype == DType::kF16 || args.out.dtype != args.q.dtype) {
+    fail(ErrorCode::kUnsupported, "attend_cpu: q is {} and out is {}; give all four tensors as f32 or all as bf16",
+         to_string(args.q.dtype), to_string(args.out.dtype));
+  }
+  const Geometry g = geometry_of(args);
+  const std::int64_t pairs = args.q.batch() * args.q.heads();
+  if (pairs == 0 || args.q.tokens() == 0) return;
+  Packed packed{Buffer<float>(static_cast<std::size_t>(g.wave_heads * g.k_floats)),
+                Buffer<float>(static_cast<std::size_t>(g.wave_heads * g.v_floats))};
+  for (; packed.first_pair < pairs; packed.first_pair += g.wave_heads) {
+    attend_wave(args, g, std::min(pairs, packed.first_pair + g.wave_heads), threads, packed);
+  }
+}
+
+}  // namespace tulle

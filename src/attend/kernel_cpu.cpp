@@ -1,0 +1,313 @@
+#include "attend/kernel_cpu.hpp"
+
+#include <algorithm>
+#include <bit>
+#include <limits>
+#include <string_view>
+#include <vector>
+
+#include "base/fail.hpp"
+
+// Register arrays need vectors of fixed size, which SVE has not; its machines run NEON. SSSE3 without SSE4 is extinct.
+#ifndef HWY_DISABLED_TARGETS
+#define HWY_DISABLED_TARGETS (HWY_SVE | HWY_SVE2 | HWY_SVE_256 | HWY_SVE2_128 | HWY_SSSE3)
+#endif
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "attend/kernel_cpu.cpp"
+#include <hwy/foreach_target.h>
+#include <hwy/highway.h>
+
+HWY_BEFORE_NAMESPACE();
+namespace tulle::cpu::HWY_NAMESPACE {
+namespace hn = hwy::HWY_NAMESPACE;
+
+// 16 lanes are the widest that panels of 32 keys allow.
+using D = hn::CappedTag<float, 16>;
+using DI = hn::Rebind<std::int32_t, D>;
+using V = hn::Vec<D>;
+constexpr int kLanes = static_cast<int>(hn::MaxLanes(D()));
+constexpr int kPanel = 2 * kLanes;
+// 6 x 2 accumulators, 2 vectors of B and 1 of A fill 16 registers; 12 x 2 + 2 + 1 fit 32.
+constexpr int kGroup = HWY_TARGET <= HWY_AVX3 || HWY_ARCH_ARM_A64 ? 12 : 6;
+constexpr int kSmallGroup = 4;
+constexpr int kRunKeys = 128;                   // keys between two rescalings
+constexpr int kRunPanels = kRunKeys / kPanel;
+constexpr int kStripRows = 24;                  // rows whose weights for one run stay in the first-level cache
+
+KernelShape shape_of_target() { return {kGroup, kPanel}; }
+
+// 2^x for x <= 0. Adding 1.5 * 2^23 + 127 leaves round(x) + 127 in the low bits: the exponent of the result.
+// The polynomial is the minimax one of degree 5 for 2^f on [-1/2, 1/2] with p(0) = 1 (relative error 1.1e-7).
+HWY_INLINE V exp2_vector(V x) {
+  const D d;
+  const auto magic = hn::Set(d, 12583039.0f);
+  x = hn::Max(hn::Set(d, -126.0f), x);
+  const auto shifted = hn::Add(x, magic);
+  const auto f = hn::Sub(x, hn::Sub(shifted, magic));
+  auto p = hn::MulAdd(hn::Set(d, 0.0013264728477224708f), f, hn::Set(d, 0.009671513922512531f));
+  p = hn::MulAdd(p, f, hn::Set(d, 0.05550733581185341f));
+  p = hn::MulAdd(p, f, hn::Set(d, 0.24022242426872253f));
+  p = hn::MulAdd(p, f, hn::Set(d, 0.6931470036506653f));
+  p = hn::MulAdd(p, f, hn::Set(d, 1.0f));
+  return hn::Mul(p, hn::BitCast(d, hn::ShiftLeft<23>(hn::BitCast(DI(), shifted))));
+}
+
+void exp2_array(const float* x, float* y, std::int64_t n) {
+  const D d;
+  HWY_ALIGN float lane[kLanes] = {};
+  for (std::int64_t i = 0; i < n; i += kLanes) {
+    const std::int64_t part = std::min<std::int64_t>(kLanes, n - i);
+    std::copy_n(x + i, part, lane);
+    hn::Store(exp2_vector(hn::Load(d, lane)), d, lane);
+    std::copy_n(lane, part, y + i);
+  }
+}
+
+// scores[r][0 .. kPanel) = q[:, r] . k[:, 0 .. kPanel)
+template <int kRows>
+HWY_INLINE void score_group(const float* HWY_RESTRICT q, const float* HWY_RESTRICT k, std::int64_t depth,
+                            float* HWY_RESTRICT scores) {
+  const D d;
+  V acc[kRows][2];
+#pragma GCC unroll 16
+  for (int r = 0; r < kRows; ++r) acc[r][0] = acc[r][1] = hn::Zero(d);
+#pragma GCC unroll 2
+  for (std::int64_t i = 0; i < depth; ++i, q += kRows, k += kPanel) {
+    const V b0 = hn::Load(d, k), b1 = hn::Load(d, k + kLanes);
+#pragma GCC unroll 16
+    for (int r = 0; r < kRows; ++r) {
+      const V a = hn::Set(d, q[r]);
+      acc[r][0] = hn::MulAdd(a, b0, acc[r][0]);
+      acc[r][1] = hn::MulAdd(a, b1, acc[r][1]);
+    }
+  }
+#pragma GCC unroll 16
+  for (int r = 0; r < kRows; ++r) {
+    hn::Store(acc[r][0], d, scores + r * kRunKeys);
+    hn::Store(acc[r][1], d, scores + r * kRunKeys + kLanes);
+  }
+}
+
+template <int kRows>
+HWY_INLINE void add_key(const float* HWY_RESTRICT weights, const float* HWY_RESTRICT v, V (&acc)[kRows][2]) {
+  const D d;
+  const V b0 = hn::Load(d, v), b1 = hn::Load(d, v + kLanes);
+#pragma GCC unroll 16
+  for (int r = 0; r < kRows; ++r) {
+    const V a = hn::Set(d, weights[r * kRunKeys]);
+    acc[r][0] = hn::MulAdd(a, b0, acc[r][0]);
+    acc[r][1] = hn::MulAdd(a, b1, acc[r][1]);
+  }
+}
+
+constexpr std::uint32_t kAllLanes = static_cast<std::uint32_t>((std::uint64_t{1} << kPanel) - 1);
+
+// out[r][0 .. kPanel) = decay[r] * out[r][..] + sum over the run's keys of weights[r][key] * v[key][..].
+// Keys that are not seen are stepped over, not multiplied by 0: their V may be anything, also NaN.
+template <int kRows>
+HWY_INLINE void add_values(const TileArgs& args, std::span<const Panel> run, const float* HWY_RESTRICT decay,
+                           const float* HWY_RESTRICT weights, std::int64_t column, float* HWY_RESTRICT out) {
+  const D d;
+  V acc[kRows][2];
+#pragma GCC unroll 16
+  for (int r = 0; r < kRows; ++r) {
+    const V a = hn::Set(d, decay[r]);
+    acc[r][0] = hn::Mul(a, hn::Load(d, out + r * args.out_dim));
+    acc[r][1] = hn::Mul(a, hn::Load(d, out + r * args.out_dim + kLanes));
+  }
+  for (const Panel& panel : run) {
+    const float* v = args.v + std::int64_t{panel.index} * kPanel * args.out_dim + column * kPanel * kPanel;
+    if (HWY_LIKELY(panel.lanes == kAllLanes)) {
+#pragma GCC unroll 2
+      for (int j = 0; j < kPanel; ++j) add_key<kRows>(weights + j, v + j * kPanel, acc);
+    } else {
+      for (std::uint32_t left = panel.lanes; left != 0; left &= left - 1) {
+        const int j = std::countr_zero(left);
+        add_key<kRows>(weights + j, v + j * kPanel, acc);
+      }
+    }
+    weights += kPanel;
+  }
+#pragma GCC unroll 16
+  for (int r = 0; r < kRows; ++r) {
+    hn::Store(acc[r][0], d, out + r * args.out_dim);
+    hn::Store(acc[r][1], d, out + r * args.out_dim + kLanes);
+  }
+}
+
+// Softmax state of a tile's rows. Sums stay spread over lanes until the end.
+struct State {
+  HWY_ALIGN float scores[kStripRows * kRunKeys];
+  HWY_ALIGN float lane_sum[(kTileRows + kTilePadding) * kLanes];
+  HWY_ALIGN float decay[kStripRows + kLanes];
+  HWY_ALIGN float top[kStripRows + kLanes];
+};
+
+HWY_INLINE void hide_lanes(std::uint32_t lanes, float* HWY_RESTRICT scores) {
+  for (std::uint32_t left = ~lanes & kAllLanes; left != 0; left &= left - 1) {
+    scores[std::countr_zero(left)] = -std::numeric_limits<float>::infinity();
+  }
+}
+
+HWY_INLINE float row_top(const float* HWY_RESTRICT scores, std::size_t panels) {
+  const D d;
+  V m0 = hn::Load(d, scores), m1 = hn::Load(d, scores + kLanes);
+  for (std::size_t p = 1; p < panels; ++p) {
+    m0 = hn::Max(m0, hn::Load(d, scores + p * kPanel));
+    m1 = hn::Max(m1, hn::Load(d, scores + p * kPanel + kLanes));
+  }
+  return hn::GetLane(hn::MaxOfLanes(d, hn::Max(m0, m1)));
+}
+
+HWY_INLINE void exponentiate_row(float scale, float top, float decay, std::size_t panels, float* HWY_RESTRICT scores,
+                                 float* HWY_RESTRICT lane_sum) {
+  const D d;
+  const V vscale = hn::Set(d, scale), vtop = hn::Set(d, top);
+  V s0 = hn::Mul(hn::Set(d, decay), hn::Load(d, lane_sum)), s1 = hn::Zero(d);
+  for (std::size_t p = 0; p < panels; ++p, scores += kPanel) {
+    const V e0 = exp2_vector(hn::MulSub(hn::Load(d, scores), vscale, vtop));
+    const V e1 = exp2_vector(hn::MulSub(hn::Load(d, scores + kLanes), vscale, vtop));
+    hn::Store(e0, d, scores);
+    hn::Store(e1, d, scores + kLanes);
+    s0 = hn::Add(s0, e0);
+    s1 = hn::Add(s1, e1);
+  }
+  hn::Store(hn::Add(s0, s1), d, lane_sum);
+}
+
+// Turns the strip's scores into weights relative to the new row maxima, and leaves each row's decay of the old.
+HWY_NOINLINE void soften(const TileArgs& args, std::span<const Panel> run, std::int64_t first, std::int64_t rows,
+                         State& state) {
+  const D d;
+  for (std::size_t p = 0; p < run.size(); ++p) {
+    if (run[p].lanes == kAllLanes) continue;
+    for (std::int64_t r = 0; r < rows; ++r) hide_lanes(run[p].lanes, state.scores + r * kRunKeys + p * kPanel);
+  }
+  float* old_top = args.top_log2 + first;
+  for (std::int64_t r = 0; r < rows; ++r) {
+    state.top[r] = std::max(old_top[r], args.scale_log2 * row_top(state.scores + r * kRunKeys, run.size()));
+    state.decay[r] = old_top[r] - state.top[r];
+    old_top[r] = state.top[r];
+  }
+  for (std::int64_t r = 0; r < rows; r += kLanes) {
+    hn::Store(exp2_vector(hn::LoadU(d, state.decay + r)), d, state.decay + r);
+  }
+  for (std::int64_t r = 0; r < rows; ++r) {
+    exponentiate_row(args.scale_log2, state.top[r], state.decay[r], run.size(), state.scores + r * kRunKeys,
+                     state.lane_sum + (first + r) * kLanes);
+  }
+}
+
+HWY_NOINLINE void score_strip(const TileArgs& args, std::span<const Panel> run, std::span<const RowGroup> groups,
+                              float* scores) {
+  for (std::size_t p = 0; p < run.size(); ++p) {
+    const float* k = args.k + std::int64_t{run[p].index} * kPanel * args.head_dim;
+    for (const RowGroup& group : groups) {
+      const float* q = args.q + group.first * args.head_dim;
+      float* s = scores + (group.first - groups.front().first) * kRunKeys + p * kPanel;
+      if (group.rows == kGroup) score_group<kGroup>(q, k, args.head_dim, s);
+      else score_group<kSmallGroup>(q, k, args.head_dim, s);
+    }
+  }
+}
+
+HWY_NOINLINE void value_strip(const TileArgs& args, std::span<const Panel> run, std::span<const RowGroup> groups,
+                              const State& state) {
+  for (std::int64_t column = 0; column < args.out_dim / kPanel; ++column) {
+    for (const RowGroup& group : groups) {
+      const std::int64_t local = group.first - groups.front().first;
+      const float* weights = state.scores + local * kRunKeys;
+      float* out = args.out + group.first * args.out_dim + column * kPanel;
+      if (group.rows == kGroup) add_values<kGroup>(args, run, state.decay + local, weights, column, out);
+      else add_values<kSmallGroup>(args, run, state.decay + local, weights, column, out);
+    }
+  }
+}
+
+// As many of `groups` as fit a strip.
+HWY_INLINE std::size_t strip_length(std::span<const RowGroup> groups) {
+  std::size_t n = 1;
+  while (n < groups.size() && groups[n].first + groups[n].rows - groups[0].first <= kStripRows) ++n;
+  return n;
+}
+
+void attend_tile_target(const TileArgs& args) {
+  const D d;
+  State state;
+  const std::int64_t rows = args.groups.back().first + args.groups.back().rows;
+  std::fill_n(args.out, rows * args.out_dim, 0.0f);
+  std::fill_n(args.top_log2, rows, -std::numeric_limits<float>::infinity());
+  std::fill_n(state.lane_sum, rows * kLanes, 0.0f);
+  std::fill_n(state.decay, kStripRows + kLanes, 0.0f);
+  for (std::size_t at = 0; at < args.panels.size(); at += kRunPanels) {
+    const auto run = args.panels.subspan(at, std::min<std::size_t>(kRunPanels, args.panels.size() - at));
+    for (auto left = args.groups; !left.empty();) {
+      const auto groups = left.first(strip_length(left));
+      left = left.subspan(groups.size());
+      score_strip(args, run, groups, state.scores);
+      soften(args, run, groups.front().first, groups.back().first + groups.back().rows - groups.front().first, state);
+      value_strip(args, run, groups, state);
+    }
+  }
+  for (std::int64_t r = 0; r < rows; ++r) {
+    args.sum[r] = hn::GetLane(hn::SumOfLanes(d, hn::Load(d, state.lane_sum + r * kLanes)));
+  }
+}
+
+}  // namespace tulle::cpu::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace tulle::cpu {
+
+HWY_EXPORT(shape_of_target);
+HWY_EXPORT(exp2_array);
+HWY_EXPORT(attend_tile_target);
+
+KernelShape kernel_shape() { return HWY_DYNAMIC_DISPATCH(shape_of_target)(); }
+void attend_tile(const TileArgs& args) { HWY_DYNAMIC_DISPATCH(attend_tile_target)(args); }
+void exp2_nonpositive(const float* x, float* y, std::int64_t n) { HWY_DYNAMIC_DISPATCH(exp2_array)(x, y, n); }
+
+namespace {
+
+// Bits of the targets that were compiled and that this machine has; lower bits are better ones.
+std::int64_t usable_targets() { return hwy::SupportedTargets() & HWY_TARGETS; }
+
+std::vector<const char*> list_targets() {
+  std::vector<const char*> names;
+  for (std::int64_t left = usable_targets(); left != 0; left &= left - 1) {
+    names.push_back(hwy::TargetName(left & -left));
+  }
+  return names;
+}
+
+}  // namespace
+
+std::span<const char* const> targets() {
+  static const std::vector<const char*> names = list_targets();
+  return names;
+}
+
+void use_target(const char* name) {
+  hwy::SetSupportedTargetsForTest(0);
+  const std::int64_t all = usable_targets();
+  std::int64_t chosen = *name == '\0' ? all : 0;
+  for (std::int64_t left = all; left != 0; left &= left - 1) {
+    if (std::string_view(hwy::TargetName(left & -left)) == name) chosen = left & -left;
+  }
+  require(chosen != 0, "attention: this machine or build has no instruction set \"{}\"; see targets()", name);
+  hwy::SetSupportedTargetsForTest(chosen);
+  hwy::GetChosenTarget().Update(hwy::SupportedTargets());
+}
+
+}  // namespace tulle::cpu
+
+namespace tulle {
+
+const char* attention_target() {
+  const std::int64_t usable = hwy::SupportedTargets() & HWY_TARGETS;
+  return hwy::TargetName(usable & -usable);
+}
+
+}  // namespace tulle
+#endif
