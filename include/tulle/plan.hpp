@@ -24,6 +24,7 @@ struct PlanRequest {
   std::int64_t ranks = 1;
   std::int64_t element_bytes = 4;  // of activations on the wire
   std::int64_t weight_bytes = 0;   // shared by ranks in one process
+  std::int64_t batch = 1;          // samples of one call
 };
 
 struct Plan {
@@ -31,15 +32,20 @@ struct Plan {
   std::string parallel = "single";  // "single" or "ulysses"
   std::vector<Range> tokens;        // per rank: its tokens in memory order (video first or text first as the sequence says)
   std::vector<Range> heads;         // per rank: the heads it attends for
-  std::vector<std::vector<std::int64_t>> bytes_per_call;  // [from][to] of one attention call, Q, K, V and O together
-  std::int64_t peak_bytes = 0;      // predicted need of the whole process: weights, activations, attention workspace
+  // [from][to] bytes of one attention call, the whole batch, Q, K, V and O together; 0 on the diagonal.
+  std::vector<std::vector<std::int64_t>> bytes_per_call;
+  // Predicted need of the whole process, all ranks in it: weights, activations, attention workspace (docs/parallel.md
+  // has the formula). With hidden == ffn == 0 it is the need of attention alone.
+  std::int64_t peak_bytes = 0;
 };
 
 // Splits [0, count) into `parts` ranges whose sizes differ by at most one; the longer ones come first.
+// Throws Error(kInvalidArgument) for count < 0 or parts < 1.
 std::vector<Range> split_evenly(std::int64_t count, std::int64_t parts);
 
 // Throws Error(kInvalidArgument) that names the dimension and the nearest legal choice: ranks < 1, more ranks than
-// heads, or more ranks than tokens.
+// heads, or more ranks than tokens; sizes below 1 (hidden, ffn, weight_bytes and text tokens may be 0), element_bytes
+// other than 2 or 4, and products that overflow 64 bits.
 Plan make_plan(const PlanRequest& request);
 
 // Equal plans on all ranks have equal hashes.
