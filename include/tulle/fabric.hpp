@@ -1,9 +1,10 @@
 // Fabric: ranks and the ways bytes move between them. It knows nothing of attention.
 //
 // One Fabric object belongs to one rank and is used by one thread at a time. All ranks call the same collectives in
-// the same order; a call that does not match its peers' (operation, sequence number) is an error, not a hang.
-// Every wait is bounded by timeout_s; the error names rank, peer, operation and phase. When one rank fails, abort()
-// makes all others fail too, within a second.
+// the same order with the same phase text; a call that does not match its peers' (operation, sequence number, phase) is
+// Error(kInternal) on every rank, not a hang. Every wait is bounded by timeout_s; Error(kTimeout) names rank, peer,
+// operation and phase. When one rank fails, abort() makes all others fail too, within a second. A Fabric that is
+// destroyed is a lost rank: peers that wait for it, or call later, fail at once. A group that failed stays failed.
 #pragma once
 
 #include <cstddef>
@@ -24,7 +25,8 @@ class Fabric {
   virtual int size() const = 0;
 
   // send[p] goes to peer p and arrives in its recv[rank()]. The receiver must expect exactly the sent length, else
-  // Error(kInternal) names both. send and recv have size() entries; own parts are copied. `phase` is for messages.
+  // Error(kInternal) names both, and nothing is written. send and recv have size() entries; own parts are copied.
+  // When the call returns, peers have read `send`. `phase` says what the bytes are; it is compared between ranks.
   virtual void all_to_all(std::span<const std::span<const std::byte>> send, std::span<const std::span<std::byte>> recv,
                           const char* phase) = 0;
 
@@ -46,10 +48,11 @@ class Fabric {
 std::unique_ptr<Fabric> make_self_fabric();
 
 // N ranks as threads of this process; element r belongs to rank r. timeout_s bounds every wait.
+// Throws Error(kInvalidArgument) unless 1 <= ranks <= 4096 and timeout_s > 0.
 std::vector<std::unique_ptr<Fabric>> make_thread_fabrics(int ranks, double timeout_s);
 
 // Runs body(fabric) on `ranks` threads and joins them. If bodies throw, the group is aborted and the first error (by
-// time) is rethrown once all threads have ended. Ranks == 1 runs in the calling thread.
+// time) is rethrown once all threads have ended. Ranks == 1 runs in the calling thread. Throws as make_thread_fabrics.
 void run_ranks(int ranks, double timeout_s, const std::function<void(Fabric&)>& body);
 
 }  // namespace tulle
