@@ -73,10 +73,10 @@ TokenOrder make_order(OrderKind kind, const TokenGrid& grid);
 // block of either part is ragged. Small and cheap to copy; positions are computed, not stored.
 struct BlockPartition {
   Sequence sequence;
-  std::int32_t block = 0;  // tokens per full block, >= 1
+  std::int32_t block = 0;  // tokens per full block, >= 1; 0 is the empty partition of no blocks
 
-  std::int64_t video_blocks() const { return (sequence.grid.tokens() + block - 1) / block; }
-  std::int64_t text_blocks() const { return (sequence.text_tokens + block - 1) / block; }
+  std::int64_t video_blocks() const { return block < 1 ? 0 : (sequence.grid.tokens() + block - 1) / block; }
+  std::int64_t text_blocks() const { return block < 1 ? 0 : (sequence.text_tokens + block - 1) / block; }
   std::int64_t count() const { return video_blocks() + text_blocks(); }
   std::int64_t tokens() const { return sequence.tokens(); }
   bool is_text(std::int64_t i) const;
@@ -86,5 +86,8 @@ struct BlockPartition {
   std::int64_t block_of(std::int64_t token) const;
   bool operator==(const BlockPartition&) const = default;
 };
+
+// Throws Error(kInvalidArgument) unless grid, text (0 <= text_tokens <= kMaxTokens) and block (>= 1) are usable.
+void check_partition(const BlockPartition& partition);
 
 }  // namespace tulle

@@ -6,11 +6,13 @@
 #pragma once
 
 #include <bit>
+#include <cstddef>
 #include <cstdint>
 #include <span>
 #include <string>
 #include <vector>
 
+#include "tulle/error.hpp"
 #include "tulle/grid.hpp"
 
 namespace tulle {
@@ -34,6 +36,7 @@ class BlockMask {
   std::span<std::uint32_t> row(std::int64_t b, std::int64_t head, std::int64_t q_block);
   std::span<const std::uint32_t> row(std::int64_t b, std::int64_t head, std::int64_t q_block) const;
   std::span<const std::uint32_t> words() const { return bits_; }
+  std::span<std::uint32_t> words() { return bits_; }
 
   bool test(std::int64_t b, std::int64_t head, std::int64_t q_block, std::int64_t k_block) const;
   void set(std::int64_t b, std::int64_t head, std::int64_t q_block, std::int64_t k_block, bool value = true);
@@ -78,5 +81,9 @@ BlockMask slice_heads(const BlockMask& mask, std::int64_t begin, std::int64_t en
 
 // Binary form with a magic word, version, geometry and XXH3 checksum (docs/formats/mask.md).
 std::string serialize(const BlockMask& mask);
+
+// Reads what serialize wrote. `where` (a path or a description) begins every error, which has code kBadFile.
+// Nothing is allocated before the stated sizes are known to agree with the number of bytes at hand.
+Expected<BlockMask> parse_mask(std::span<const std::byte> bytes, const std::string& where);
 
 }  // namespace tulle
