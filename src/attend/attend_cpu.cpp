@@ -26,10 +26,14 @@ using cpu::RowGroup;
 // cache holds about as much, and the allocator hands memory of this size out again without asking the system.
 constexpr std::int64_t kPackBudget = std::int64_t{24} << 20;
 
+// Panels left free behind each column of packed V: columns of a power of two of keys would share cache sets.
+constexpr std::int64_t kColumnGap = 8;
+
 struct Geometry {
   KernelShape shape;
   std::int64_t panels = 0;       // of one head
-  std::int64_t out_dim = 0;      // head_dim rounded up to whole column panels
+  std::int64_t column_panels = 0;  // from one column of packed V to the next
+  std::int64_t out_dim = 0;      // head_dim rounded up to whole columns
   std::int64_t k_floats = 0;     // packed K of one head
   std::int64_t v_floats = 0;     // packed V of one head
   std::int64_t wave_heads = 0;   // (sample, head) pairs that are packed together
@@ -42,7 +46,8 @@ Geometry geometry_of(const AttentionArgs& args) {
   g.panels = ceil_div(args.k.tokens(), width);
   g.out_dim = ceil_div(args.q.head_dim(), width) * width;
   g.k_floats = g.panels * width * args.q.head_dim();
-  g.v_floats = g.panels * width * g.out_dim;
+  g.column_panels = g.panels + kColumnGap;
+  g.v_floats = g.column_panels * width * g.out_dim;
   const std::int64_t head_bytes = std::max<std::int64_t>(1, (g.k_floats + g.v_floats) * std::int64_t{sizeof(float)});
   g.wave_heads = std::clamp<std::int64_t>(kPackBudget / head_bytes, 1,
                                           std::max<std::int64_t>(1, args.q.batch() * args.q.heads()));
@@ -120,7 +125,8 @@ void pack_pair(const AttentionArgs& args, const Geometry& g, std::int64_t pair, 
   for (std::int64_t p = begin; p < end; ++p) {
     if (needed[static_cast<std::size_t>(p)] == 0) continue;
     cpu::pack_k_panel(args.k, b, h, p, width, packed.k.data() + at * g.k_floats + p * width * args.q.head_dim());
-    cpu::pack_v_panel(args.v, b, h, p, width, g.out_dim, packed.v.data() + at * g.v_floats + p * width * g.out_dim);
+    cpu::pack_v_panel(args.v, b, h, p, width, g.column_panels * width * width,
+                      packed.v.data() + at * g.v_floats + p * width * width);
   }
 }
 
@@ -171,6 +177,7 @@ void attend_rows(const AttentionArgs& args, const Geometry& g, const Packed& pac
                     .panels = scratch.panels,
                     .head_dim = args.q.head_dim(),
                     .out_dim = g.out_dim,
+                    .v_column_panels = g.column_panels,
                     .scale_log2 = static_cast<float>(std::abs(scale) * std::numbers::log2e),
                     .out = scratch.out.data(),
                     .top_log2 = scratch.top.data(),

@@ -15,6 +15,7 @@
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "attend/kernel_cpu.cpp"
 #include <hwy/foreach_target.h>
+#include <hwy/cache_control.h>
 #include <hwy/highway.h>
 
 HWY_BEFORE_NAMESPACE();
@@ -32,6 +33,7 @@ constexpr int kGroup = HWY_TARGET <= HWY_AVX3 || HWY_ARCH_ARM_A64 ? 12 : 6;
 constexpr int kSmallGroup = 4;
 constexpr int kRunKeys = 128;                   // keys between two rescalings
 constexpr int kRunPanels = kRunKeys / kPanel;
+constexpr int kRowStride = kRunKeys + 16;       // broadcasts down a column of weights must not share a cache bank
 constexpr int kStripRows = 24;                  // rows whose weights for one run stay in the first-level cache
 
 KernelShape shape_of_target() { return {kGroup, kPanel}; }
@@ -83,8 +85,8 @@ HWY_INLINE void score_group(const float* HWY_RESTRICT q, const float* HWY_RESTRI
   }
 #pragma GCC unroll 16
   for (int r = 0; r < kRows; ++r) {
-    hn::Store(acc[r][0], d, scores + r * kRunKeys);
-    hn::Store(acc[r][1], d, scores + r * kRunKeys + kLanes);
+    hn::Store(acc[r][0], d, scores + r * kRowStride);
+    hn::Store(acc[r][1], d, scores + r * kRowStride + kLanes);
   }
 }
 
@@ -94,7 +96,7 @@ HWY_INLINE void add_key(const float* HWY_RESTRICT weights, const float* HWY_REST
   const V b0 = hn::Load(d, v), b1 = hn::Load(d, v + kLanes);
 #pragma GCC unroll 16
   for (int r = 0; r < kRows; ++r) {
-    const V a = hn::Set(d, weights[r * kRunKeys]);
+    const V a = hn::Set(d, weights[r * kRowStride]);
     acc[r][0] = hn::MulAdd(a, b0, acc[r][0]);
     acc[r][1] = hn::MulAdd(a, b1, acc[r][1]);
   }
@@ -116,7 +118,7 @@ HWY_INLINE void add_values(const TileArgs& args, std::span<const Panel> run, con
     acc[r][1] = hn::Mul(a, hn::Load(d, out + r * args.out_dim + kLanes));
   }
   for (const Panel& panel : run) {
-    const float* v = args.v + std::int64_t{panel.index} * kPanel * args.out_dim + column * kPanel * kPanel;
+    const float* v = args.v + (column * args.v_column_panels + panel.index) * (kPanel * kPanel);
     if (HWY_LIKELY(panel.lanes == kAllLanes)) {
 #pragma GCC unroll 2
       for (int j = 0; j < kPanel; ++j) add_key<kRows>(weights + j, v + j * kPanel, acc);
@@ -137,7 +139,7 @@ HWY_INLINE void add_values(const TileArgs& args, std::span<const Panel> run, con
 
 // Softmax state of a tile's rows. Sums stay spread over lanes until the end.
 struct State {
-  HWY_ALIGN float scores[kStripRows * kRunKeys];
+  HWY_ALIGN float scores[kStripRows * kRowStride];
   HWY_ALIGN float lane_sum[(kTileRows + kTilePadding) * kLanes];
   HWY_ALIGN float decay[kStripRows + kLanes];
   HWY_ALIGN float top[kStripRows + kLanes];
@@ -181,11 +183,11 @@ HWY_NOINLINE void soften(const TileArgs& args, std::span<const Panel> run, std::
   const D d;
   for (std::size_t p = 0; p < run.size(); ++p) {
     if (run[p].lanes == kAllLanes) continue;
-    for (std::int64_t r = 0; r < rows; ++r) hide_lanes(run[p].lanes, state.scores + r * kRunKeys + p * kPanel);
+    for (std::int64_t r = 0; r < rows; ++r) hide_lanes(run[p].lanes, state.scores + r * kRowStride + p * kPanel);
   }
   float* old_top = args.top_log2 + first;
   for (std::int64_t r = 0; r < rows; ++r) {
-    state.top[r] = std::max(old_top[r], args.scale_log2 * row_top(state.scores + r * kRunKeys, run.size()));
+    state.top[r] = std::max(old_top[r], args.scale_log2 * row_top(state.scores + r * kRowStride, run.size()));
     state.decay[r] = old_top[r] - state.top[r];
     old_top[r] = state.top[r];
   }
@@ -193,19 +195,39 @@ HWY_NOINLINE void soften(const TileArgs& args, std::span<const Panel> run, std::
     hn::Store(exp2_vector(hn::LoadU(d, state.decay + r)), d, state.decay + r);
   }
   for (std::int64_t r = 0; r < rows; ++r) {
-    exponentiate_row(args.scale_log2, state.top[r], state.decay[r], run.size(), state.scores + r * kRunKeys,
+    exponentiate_row(args.scale_log2, state.top[r], state.decay[r], run.size(), state.scores + r * kRowStride,
                      state.lane_sum + (first + r) * kLanes);
   }
 }
 
-HWY_NOINLINE void score_strip(const TileArgs& args, std::span<const Panel> run, std::span<const RowGroup> groups,
+// Asks for part `part` of `parts` of `floats` floats, to be spread over work that takes longer than the memory.
+HWY_INLINE void fetch_share(const float* data, std::int64_t floats, std::size_t part, std::size_t parts) {
+  constexpr std::size_t kLine = 64 / sizeof(float);
+  const std::size_t lines = static_cast<std::size_t>(floats) / kLine;
+  for (std::size_t i = lines * part / parts; i < lines * (part + 1) / parts; ++i) hwy::Prefetch(data + i * kLine);
+}
+
+HWY_INLINE void fetch_values(const TileArgs& args, const Panel& panel, std::size_t part, std::size_t parts) {
+  for (std::int64_t column = 0; column < args.out_dim / kPanel; ++column) {
+    fetch_share(args.v + (column * args.v_column_panels + panel.index) * (kPanel * kPanel), kPanel * kPanel, part, parts);
+  }
+}
+
+// Scores of panels [at, at + count) of the list. The hardware sees no pattern in a sparse list, so the next panel of K
+// is asked for here, and, by the first strip that meets them, this run's V.
+HWY_NOINLINE void score_strip(const TileArgs& args, std::size_t at, std::size_t count, std::span<const RowGroup> groups,
                               float* scores) {
-  for (std::size_t p = 0; p < run.size(); ++p) {
-    const float* k = args.k + std::int64_t{run[p].index} * kPanel * args.head_dim;
-    for (const RowGroup& group : groups) {
-      const float* q = args.q + group.first * args.head_dim;
-      float* s = scores + (group.first - groups.front().first) * kRunKeys + p * kPanel;
-      if (group.rows == kGroup) score_group<kGroup>(q, k, args.head_dim, s);
+  const bool first_strip = groups.front().first == 0;
+  for (std::size_t p = 0; p < count; ++p) {
+    const float* k = args.k + std::int64_t{args.panels[at + p].index} * kPanel * args.head_dim;
+    const Panel& next = args.panels[std::min(at + p + 1, args.panels.size() - 1)];
+    const float* next_k = args.k + std::int64_t{next.index} * kPanel * args.head_dim;
+    for (std::size_t g = 0; g < groups.size(); ++g) {
+      fetch_share(next_k, kPanel * args.head_dim, g, groups.size());
+      if (first_strip) fetch_values(args, args.panels[at + p], g, groups.size());
+      const float* q = args.q + groups[g].first * args.head_dim;
+      float* s = scores + (groups[g].first - groups.front().first) * kRowStride + p * kPanel;
+      if (groups[g].rows == kGroup) score_group<kGroup>(q, k, args.head_dim, s);
       else score_group<kSmallGroup>(q, k, args.head_dim, s);
     }
   }
@@ -216,7 +238,7 @@ HWY_NOINLINE void value_strip(const TileArgs& args, std::span<const Panel> run, 
   for (std::int64_t column = 0; column < args.out_dim / kPanel; ++column) {
     for (const RowGroup& group : groups) {
       const std::int64_t local = group.first - groups.front().first;
-      const float* weights = state.scores + local * kRunKeys;
+      const float* weights = state.scores + local * kRowStride;
       float* out = args.out + group.first * args.out_dim + column * kPanel;
       if (group.rows == kGroup) add_values<kGroup>(args, run, state.decay + local, weights, column, out);
       else add_values<kSmallGroup>(args, run, state.decay + local, weights, column, out);
@@ -244,7 +266,7 @@ void attend_tile_target(const TileArgs& args) {
     for (auto left = args.groups; !left.empty();) {
       const auto groups = left.first(strip_length(left));
       left = left.subspan(groups.size());
-      score_strip(args, run, groups, state.scores);
+      score_strip(args, at, run.size(), groups, state.scores);
       soften(args, run, groups.front().first, groups.back().first + groups.back().rows - groups.front().first, state);
       value_strip(args, run, groups, state);
     }

@@ -2,7 +2,8 @@
 //
 //     panel = the keys [p * panel_keys, (p + 1) * panel_keys) of one head; lanes = which of them are seen
 //     K panel   f32 [head_dim][panel_keys]                    (transposed: one query value meets a vector of keys)
-//     V panel   f32 [out_dim / panel_keys][panel_keys][panel_keys]  (one weight meets a vector of outputs)
+//     V         f32 [out_dim / panel_keys][v_column_panels][panel_keys][panel_keys]: of all panels the first outputs,
+//               then of all panels the next (one weight meets a vector of outputs)
 //     Q group   f32 [head_dim][rows of the group]
 //
 // A row's result is a function of that row of Q, of the seen keys, and of K and V, and of nothing else: not of the
@@ -18,7 +19,7 @@ namespace tulle::cpu {
 // What the instruction set in use wants.
 struct KernelShape {
   std::int64_t group_rows = 0;  // query rows of a full register tile; the last groups of a tile may have 4 rows
-  std::int64_t panel_keys = 0;  // keys of a panel, and outputs of a column panel; at most 32
+  std::int64_t panel_keys = 0;  // keys of a panel, and outputs of a column; at most 32
 };
 
 struct Panel {
@@ -42,7 +43,8 @@ struct TileArgs {
   const float* v = nullptr;
   std::span<const Panel> panels;    // in increasing order
   std::int64_t head_dim = 0;        // d
-  std::int64_t out_dim = 0;         // d rounded up to whole column panels
+  std::int64_t out_dim = 0;         // d rounded up to whole columns of panel_keys outputs
+  std::int64_t v_column_panels = 0; // panels from one column of V to the next
   float scale_log2 = 0;             // scale * log2(e), > 0
   float* out = nullptr;             // [rows][out_dim], result: sum of weights * V, not yet divided
   float* top_log2 = nullptr;        // [rows], result: scale_log2 * largest q.k; -inf when no panel was given

@@ -14,9 +14,9 @@ namespace tulle::cpu {
 void pack_k_panel(const ConstTensorView& k, std::int64_t b, std::int64_t head, std::int64_t panel,
                   std::int64_t panel_keys, float* out);
 
-// One panel of V: out [out_dim / panel_keys][panel_keys][panel_keys].
+// One panel of V: its columns [panel_keys][panel_keys], `column_stride` floats apart.
 void pack_v_panel(const ConstTensorView& v, std::int64_t b, std::int64_t head, std::int64_t panel,
-                  std::int64_t panel_keys, std::int64_t out_dim, float* out);
+                  std::int64_t panel_keys, std::int64_t column_stride, float* out);
 
 // Rows [begin, end) of Q in groups; rows of the groups beyond end - begin are zeros. The sign is +1 or -1.
 void pack_q(const ConstTensorView& q, std::int64_t b, std::int64_t head, std::int64_t begin, std::int64_t end,
