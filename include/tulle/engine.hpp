@@ -27,6 +27,7 @@ struct EngineOptions {
   std::int64_t heads = 0, head_dim = 0, layers = 0;
   std::int64_t batch = 1;
   bool keep_masks = false;  // remember the masks of the last call of every (layer, branch) for reports
+  DType dtype = DType::kF32;  // of q, k, v and out: what the plan counts bytes for; calls may bring the other one
 };
 
 // Norm weights and RoPE angles when q and k are raw projections. All null: q and k are used as they are.
@@ -52,7 +53,9 @@ struct Route {
   bool operator==(const Route&) const = default;
 };
 
-// Sums over all calls of this rank so far; `report` adds the ranks up.
+// Sums over all calls of this rank so far; `report` adds the ranks up. Seconds are wall time: attention is the kernel
+// alone, select the choice of blocks, communication packing and exchange with the waiting for slower ranks; the prologue
+// is in none of them. Pairs count blocks by their real tokens; padded text keys count as seen.
 struct EngineStats {
   double attention_s = 0, select_s = 0, communication_s = 0;
   std::vector<double> kept_by_step, all_by_step;    // query-key pairs, [steps]

@@ -1,5 +1,6 @@
 #include "plan/memory.hpp"
 
+#include <algorithm>
 #include <initializer_list>
 
 #include "base/checked.hpp"
@@ -10,6 +11,9 @@ namespace {
 
 constexpr std::int64_t kMaskBlock = 64;  // tokens; the presets' block, smaller blocks need more
 constexpr std::int64_t kBranches = 2;
+constexpr std::int64_t kVectorWidth = 16;                      // f32 lanes of the widest kernel
+constexpr std::int64_t kPackPadding = 64;                      // tokens; panels are rounded up and kept apart
+constexpr std::int64_t kPackBudget = std::int64_t{24} << 20;   // heads within it are packed together
 
 // Keeps the sum of all parts far below the 64-bit limit, so that adding them needs no check of its own.
 constexpr std::int64_t kMostBytes = std::int64_t{1} << 60;
@@ -41,9 +45,20 @@ std::int64_t mask_bytes(const PlanRequest& r) {
   return product({kBranches, r.layers, r.batch, r.heads, blocks, ceil_div(blocks, 32), 4});
 }
 
+// The kernel packs the keys and values of a few heads at a time, f32, all ranks at once.
+std::int64_t packed_bytes(const PlanRequest& r, const Plan& plan) {
+  const std::int64_t padded_dim = ceil_div(r.head_dim, kVectorWidth) * kVectorWidth;
+  const std::int64_t head = product({2, r.sequence.tokens() + kPackPadding, padded_dim, std::int64_t{sizeof(float)}});
+  std::int64_t bytes = 0;
+  for (const Range& own : plan.heads) {
+    bytes = product({bytes + std::min(product({r.batch, own.size(), head}), std::max(kPackBudget, head))});
+  }
+  return bytes;
+}
+
 std::int64_t attention_bytes(const PlanRequest& r, const Plan& plan) {
   const std::int64_t rows = 2 * r.sequence.tokens() * r.heads + exchange_rows(r, plan);
-  return product({r.batch, rows, r.head_dim, r.element_bytes}) + mask_bytes(r);
+  return product({r.batch, rows, r.head_dim, r.element_bytes}) + packed_bytes(r, plan) + mask_bytes(r);
 }
 
 }  // namespace

@@ -15,6 +15,8 @@ namespace tulle {
 //   attention    q and k after the prologue:            2 * b * N * H * d * e
 //                on R > 1 ranks, summed over r:         b * d * e * (2 * n_r * (H - h_r) + 4 * N * h_r)
 //                (messages of q and k, reused for v and O; q, k, v, O of all tokens and own heads)
+//                packed keys and values of the kernel:  sum over r of min(b * h_r * p, max(24 MiB, p)), with
+//                p = 2 * (N + 64) * d' * 4 bytes for one head, d' = d rounded up to 16
 //                cached masks, blocks of 64 tokens:     2 * layers * b * H * blocks * ceil(blocks / 32) * 4
 struct MemoryNeed {
   std::int64_t weights = 0, activations = 0, attention = 0;

@@ -152,7 +152,8 @@ TEST(PredictMemory, AddsUpByHand) {
   EXPECT_EQ(need.activations, 100 * (6 * 192 + 768) * 4);
   // Rank 0: 50 tokens, 2 heads; rank 1: 50 tokens, 1 head. Masks: 2 blocks of 64 tokens, one word a row.
   const std::int64_t rows = 2 * 100 * 3 + (2 * 50 * 1 + 4 * 100 * 2) + (2 * 50 * 2 + 4 * 100 * 1);
-  EXPECT_EQ(need.attention, rows * 64 * 4 + 2 * 2 * 3 * 2 * 1 * 4);
+  const std::int64_t packed = 3 * 2 * (100 + 64) * 64 * 4;  // all three heads fit the kernel's budget
+  EXPECT_EQ(need.attention, rows * 64 * 4 + packed + 2 * 2 * 3 * 2 * 1 * 4);
   EXPECT_EQ(plan.peak_bytes, need.total());
 }
 
@@ -160,7 +161,8 @@ RC_GTEST_PROP(PredictMemory, GrowsWithTokensAndBatch, ()) {
   PlanRequest r = request_of(*rc::gen::inRange<std::int64_t>(10, 5000), 6, *rc::gen::inRange<std::int64_t>(1, 7));
   const std::int64_t base = make_plan(r).peak_bytes;
   r.batch = 2;
-  RC_ASSERT(make_plan(r).peak_bytes == 2 * base);
+  RC_ASSERT(make_plan(r).peak_bytes > base);
+  RC_ASSERT(make_plan(r).peak_bytes <= 2 * base);
   r.batch = 1;
   r.sequence.grid.width += 64;
   RC_ASSERT(make_plan(r).peak_bytes > base);

@@ -1,0 +1,277 @@
+#include "tulle/engine.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <optional>
+#include <utility>
+
+#include "attend/prologue.hpp"
+#include "attend/shape.hpp"
+#include "base/fail.hpp"
+#include "run/agreement.hpp"
+#include "run/exchange.hpp"
+#include "run/ledger.hpp"
+#include "select/selector.hpp"
+
+namespace tulle {
+namespace {
+
+constexpr std::int64_t kBranches = 2;
+
+Plan plan_for(const EngineOptions& o, const Fabric& fabric) {
+  require(o.head_dim >= 8 && o.head_dim <= kMaxHeadDim && o.head_dim % 8 == 0,
+          "the head dimension is {}: attention needs a multiple of 8 from 8 to {}", o.head_dim, kMaxHeadDim);
+  require(o.dtype != DType::kF16, "the Engine's dtype is f16: use f32 or bf16");
+  PlanRequest request;
+  request.sequence = o.sequence;
+  request.heads = o.heads;
+  request.head_dim = o.head_dim;
+  request.layers = o.layers;
+  request.ranks = fabric.size();
+  request.batch = o.batch;
+  request.element_bytes = static_cast<std::int64_t>(size_of(o.dtype));
+  return make_plan(request);
+}
+
+std::string shape_text(const std::array<std::int64_t, 4>& s) {
+  return fmt::format("[{}, {}, {}, {}]", s[0], s[1], s[2], s[3]);
+}
+
+template <class VoidT>
+void check_view(const char* name, const BasicTensorView<VoidT>& view, const std::array<std::int64_t, 4>& shape) {
+  require(view.shape == shape, "{} is {}, but this rank's tokens and all heads make {}", name, shape_text(view.shape),
+          shape_text(shape));
+  require(view.dtype != DType::kF16, "{} is f16: use f32 or bf16", name);
+  require(view.stride[3] == 1, "{}'s last stride is {}: it must be 1", name, view.stride[3]);
+  require(view.data != nullptr, "{} has no data", name);
+}
+
+template <class VoidA, class VoidB>
+void check_alike(const char* a, const BasicTensorView<VoidA>& x, const char* b, const BasicTensorView<VoidB>& y) {
+  require(x.dtype == y.dtype, "{} is {} and {} is {}: give both the same type", a, to_string(x.dtype), b,
+          to_string(y.dtype));
+}
+
+// Bytes that keep a packed [batch, tokens, heads, head_dim] copy of q or k; reused.
+class Scratch {
+ public:
+  TensorView like(const ConstTensorView& view) {
+    const auto bytes = static_cast<std::size_t>(view.elements()) * size_of(view.dtype);
+    if (bytes_.size() < bytes) bytes_ = Buffer<std::byte>(bytes);
+    return {bytes_.data(), view.dtype, view.shape, packed_strides(view.shape)};
+  }
+
+ private:
+  Buffer<std::byte> bytes_;
+};
+
+// "step 3 of 30, layer 2, conditional: q and k", without allocation.
+class PhaseText {
+ public:
+  const char* operator()(const AttendCall& call, const char* what) {
+    const auto end = fmt::format_to_n(text_.data(), text_.size() - 1, "step {} of {}, layer {}, {}: {}", call.step,
+                                      call.steps, call.layer, to_string(call.branch), what);
+    *end.out = '\0';
+    return text_.data();
+  }
+
+ private:
+  std::array<char, 128> text_{};
+};
+
+}  // namespace
+
+struct Engine::State {
+  State(EngineOptions o, Fabric& f, const Threads& t)
+      : options(std::move(o)),
+        fabric(f),
+        threads(t),
+        plan(plan_for(options, f)),
+        order(make_order(options.policy.order, options.sequence.grid)),
+        selector(options.policy),
+        rank(static_cast<std::size_t>(f.rank())),
+        local_shape{options.batch, plan.tokens[rank].size(), options.heads, options.head_dim},
+        exchange(plan, f, t, options.batch, options.head_dim),
+        ledger(options, plan, plan.heads[rank]),
+        masks(static_cast<std::size_t>(options.layers * kBranches)) {
+    agree(fabric, fingerprint_of(options, plan));
+  }
+
+  bool alone() const { return plan.ranks == 1; }
+  std::optional<BlockMask>& kept_mask(std::int32_t layer, Branch branch) {
+    return masks[static_cast<std::size_t>(layer * kBranches + static_cast<std::int64_t>(branch))];
+  }
+
+  void check_call(const AttendCall& c) const;
+  void hide_text(const AttendCall& c);
+  ConstTensorView prepare(ConstTensorView in, const float* norm, const Prologue& prologue, bool keep, Scratch& scratch);
+  void select(ConstTensorView full_q, ConstTensorView full_k);
+  void begin(const AttendCall& c, ConstTensorView q, ConstTensorView k, bool inputs_stay);
+  void finish(ConstTensorView v, TensorView out);
+  void run_attention(ConstTensorView v, TensorView out);
+
+  const EngineOptions options;
+  Fabric& fabric;
+  const Threads& threads;
+  const Plan plan;
+  const TokenOrder order;
+  Selector selector;
+  const std::size_t rank;
+  const std::array<std::int64_t, 4> local_shape;
+  UlyssesExchange exchange;
+  Ledger ledger;
+  std::vector<std::optional<BlockMask>> masks;  // [layer][branch]
+  Scratch q_scratch, k_scratch;
+  PhaseText phase;
+
+  // The call between begin and finish.
+  bool pending = false;
+  AttendCall call;
+  ConstTensorView full_q, full_k;
+  const BlockMask* mask = nullptr;
+  std::vector<std::pair<std::int64_t, std::int64_t>> hidden_keys;
+};
+
+void Engine::State::check_call(const AttendCall& c) const {
+  require(c.steps >= 1 && c.step >= 0 && c.step < c.steps, "step {} of {} does not exist: steps count from 0", c.step,
+          c.steps);
+  require(c.layer >= 0 && c.layer < options.layers, "layer {} does not exist: the Engine was made for {} layers",
+          c.layer, options.layers);
+  const auto samples = static_cast<std::int64_t>(c.text_lengths.size());
+  require(samples == 0 || samples == options.batch, "{} text lengths were given for a batch of {}", samples,
+          options.batch);
+  for (const std::int64_t length : c.text_lengths) {
+    require(length >= 0 && length <= options.sequence.text_tokens,
+            "a text length is {}: the sequence has {} text tokens", length, options.sequence.text_tokens);
+  }
+}
+
+// Padded text stands behind the valid text of its sample.
+void Engine::State::hide_text(const AttendCall& c) {
+  const Sequence& s = options.sequence;
+  const std::int64_t text_begin = s.placement == TextPlacement::kPrefix ? 0 : s.video_end();
+  hidden_keys.clear();
+  for (const std::int64_t length : c.text_lengths) {
+    hidden_keys.emplace_back(text_begin + length, text_begin + s.text_tokens);
+  }
+}
+
+// q or k after norm and RoPE. Without either it is the input itself, copied if it must outlive the caller's memory.
+ConstTensorView Engine::State::prepare(ConstTensorView in, const float* norm, const Prologue& p, bool keep,
+                                       Scratch& scratch) {
+  const bool raw = norm != nullptr || p.rope_cos != nullptr;
+  if (!raw && !keep) return in;
+  const TensorView out = scratch.like(in);
+  rope_norm(in, norm, p.eps, p.rope_cos, p.rope_sin, out, threads);
+  return out;
+}
+
+void Engine::State::select(ConstTensorView q, ConstTensorView k) {
+  const SelectCall wish{.step = call.step,
+                        .steps = call.steps,
+                        .layer = call.layer,
+                        .branch = call.branch,
+                        .partition = {options.sequence, options.policy.block_q},
+                        .hidden_keys = hidden_keys,
+                        .first_head = plan.heads[rank].begin};
+  {
+    const Stopwatch watch(ledger.stats().select_s);
+    mask = selector.choose(wish, q, k, threads);
+  }
+  ledger.note(options.policy, route_of(options.policy, call, mask));
+  ledger.count(call, mask);
+  if (!options.keep_masks) return;
+  std::optional<BlockMask>& kept = kept_mask(call.layer, call.branch);
+  if (mask == nullptr) kept.reset();
+  else kept = *mask;
+}
+
+void Engine::State::begin(const AttendCall& c, ConstTensorView q, ConstTensorView k, bool inputs_stay) {
+  require(!pending, "begin was called twice: call finish in between");
+  check_call(c);
+  check_view("q", q, local_shape);
+  check_view("k", k, local_shape);
+  check_alike("q", q, "k", k);
+  require((c.prologue.rope_cos == nullptr) == (c.prologue.rope_sin == nullptr),
+          "only one of rope_cos and rope_sin was given: give both or none");
+  call = c;
+  hide_text(c);
+  const bool keep = alone() && !inputs_stay;
+  full_q = prepare(q, c.prologue.norm_q, c.prologue, keep, q_scratch);
+  full_k = prepare(k, c.prologue.norm_k, c.prologue, keep, k_scratch);
+  if (!alone()) {
+    const Stopwatch watch(ledger.stats().communication_s);
+    exchange.send_qk(full_q, full_k, phase(call, "q and k"));
+    full_q = exchange.q();
+    full_k = exchange.k();
+  }
+  select(full_q, full_k);
+  pending = true;
+}
+
+void Engine::State::run_attention(ConstTensorView v, TensorView out) {
+  const Stopwatch watch(ledger.stats().attention_s);
+  AttentionArgs args;
+  args.q = full_q;
+  args.k = full_k;
+  args.v = v;
+  args.out = out;
+  args.mask = mask;
+  args.hidden_keys = hidden_keys;
+  attend_cpu(args, threads);
+}
+
+void Engine::State::finish(ConstTensorView v, TensorView out) {
+  require(pending, "finish was called without begin: call begin with q and k first");
+  check_view("v", v, local_shape);
+  check_view("out", out, local_shape);
+  check_alike("v", v, "q", full_q);
+  check_alike("out", out, "q", full_q);
+  pending = false;
+  if (alone()) return run_attention(v, out);
+  {
+    const Stopwatch watch(ledger.stats().communication_s);
+    exchange.send_v(v, phase(call, "v"));
+  }
+  run_attention(exchange.v(), exchange.out());
+  const Stopwatch watch(ledger.stats().communication_s);
+  exchange.return_out(out, phase(call, "output"));
+}
+
+Engine::Engine(EngineOptions options, Fabric& fabric, const Threads& threads)
+    : state_(std::make_unique<State>(std::move(options), fabric, threads)) {}
+Engine::~Engine() = default;
+
+const Plan& Engine::plan() const { return state_->plan; }
+const TokenOrder& Engine::order() const { return state_->order; }
+Range Engine::local_tokens() const { return state_->plan.tokens[state_->rank]; }
+const Policy& Engine::policy() const { return state_->options.policy; }
+
+void Engine::begin(const AttendCall& call, ConstTensorView q, ConstTensorView k) { state_->begin(call, q, k, false); }
+
+void Engine::finish(ConstTensorView v, TensorView out) { state_->finish(v, out); }
+
+void Engine::attend(const AttendCall& call, ConstTensorView q, ConstTensorView k, ConstTensorView v, TensorView out) {
+  state_->begin(call, q, k, true);
+  state_->finish(v, out);
+}
+
+const BlockMask* Engine::mask(std::int32_t layer, Branch branch) const {
+  require(layer >= 0 && layer < state_->options.layers, "layer {} does not exist: the Engine was made for {} layers",
+          layer, state_->options.layers);
+  const auto& kept = state_->kept_mask(layer, branch);
+  return kept ? &*kept : nullptr;
+}
+
+const EngineStats& Engine::stats() const { return state_->ledger.stats(); }
+
+void Engine::reset() {
+  state_->selector.reset();
+  state_->ledger.reset();
+  state_->pending = false;
+  for (auto& mask : state_->masks) mask.reset();
+}
+
+}  // namespace tulle

@@ -1,0 +1,114 @@
+#include "run/ledger.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "base/log.hpp"
+#include "base/system.hpp"
+
+namespace tulle {
+namespace {
+
+Route attention_route() {
+  return {"attention", fmt::format("cpu-highway/{}", attention_target()),
+          "tensors live in host memory, and this kernel serves every shape there"};
+}
+
+Route parallel_route(std::int64_t ranks) {
+  if (ranks == 1) return {"parallel", "single", "there is one rank"};
+  return {"parallel", "ulysses", fmt::format("{} ranks share out the heads; no other way of many ranks is built in", ranks)};
+}
+
+Route call_route(const Policy& policy, CallRoute route) {
+  const std::string name = fmt::format("policy {}", policy.name);
+  switch (route) {
+    case CallRoute::kPolicyDense: return {"dense calls", "policy", name + " chooses no blocks"};
+    case CallRoute::kDenseLayer: return {"dense calls", "dense layer", name + " lists the layer under dense_layers"};
+    case CallRoute::kWarmUp: return {"dense calls", "warm-up", name + " keeps the first steps dense"};
+    case CallRoute::kFullDensity: return {"dense calls", "density 1", name + " asks for all blocks at this step"};
+    case CallRoute::kSparse: break;
+  }
+  return {"selection", fmt::format("{}/{}", policy.scorer, policy.chooser), name + " names them"};
+}
+
+// Sums that grow with the largest index seen.
+void add_at(std::vector<double>& sums, std::int64_t index, std::int64_t least_size, double value) {
+  if (static_cast<std::int64_t>(sums.size()) < least_size) sums.resize(static_cast<std::size_t>(least_size), 0.0);
+  sums[static_cast<std::size_t>(index)] += value;
+}
+
+double kept_of_head(const BlockMask* mask, std::int64_t head, std::int64_t batch, double all) {
+  if (mask == nullptr) return all;
+  double kept = 0;
+  for (std::int64_t b = 0; b < mask->batch(); ++b) kept += static_cast<double>(kept_pairs(*mask, b, head));
+  // A mask of one sample serves all of them.
+  return mask->batch() == batch ? kept : kept * static_cast<double>(batch);
+}
+
+}  // namespace
+
+Stopwatch::Stopwatch(double& sum) : sum_(sum), start_(now_seconds()) {}
+Stopwatch::~Stopwatch() { sum_ += now_seconds() - start_; }
+
+CallRoute route_of(const Policy& policy, const AttendCall& call, const BlockMask* mask) {
+  if (mask != nullptr) return CallRoute::kSparse;
+  if (!policy.sparse) return CallRoute::kPolicyDense;
+  const auto& dense = policy.dense_layers;
+  if (std::find(dense.begin(), dense.end(), call.layer) != dense.end()) return CallRoute::kDenseLayer;
+  const bool warm_up = rule_for(policy, call.step, call.steps, call.layer).interval_id < 0;
+  return warm_up ? CallRoute::kWarmUp : CallRoute::kFullDensity;
+}
+
+Ledger::Ledger(const EngineOptions& options, const Plan& plan, Range own_heads)
+    : layers_(options.layers),
+      batch_(options.batch),
+      own_heads_(own_heads.size()),
+      pairs_(static_cast<double>(options.sequence.tokens()) * static_cast<double>(options.sequence.tokens())),
+      ranks_(plan.ranks) {
+  reset();
+}
+
+void Ledger::reset() {
+  stats_ = {};
+  booked_ = {};
+  const auto layers = static_cast<std::size_t>(layers_);
+  stats_.kept_by_layer.assign(layers, 0.0);
+  stats_.all_by_layer.assign(layers, 0.0);
+  stats_.kept_by_head.assign(layers, std::vector<double>(static_cast<std::size_t>(own_heads_), 0.0));
+  stats_.all_by_head = stats_.kept_by_head;
+  add(attention_route(), !started_);
+  add(parallel_route(ranks_), !started_);
+  started_ = true;
+}
+
+void Ledger::count(const AttendCall& call, const BlockMask* mask) {
+  const double all = pairs_ * static_cast<double>(batch_);
+  const auto layer = static_cast<std::size_t>(call.layer);
+  double kept_sum = 0;
+  for (std::int64_t h = 0; h < own_heads_; ++h) {
+    const double kept = kept_of_head(mask, h, batch_, all);
+    stats_.kept_by_head[layer][static_cast<std::size_t>(h)] += kept;
+    stats_.all_by_head[layer][static_cast<std::size_t>(h)] += all;
+    kept_sum += kept;
+  }
+  const double all_sum = all * static_cast<double>(own_heads_);
+  add_at(stats_.kept_by_step, call.step, call.steps, kept_sum);
+  add_at(stats_.all_by_step, call.step, call.steps, all_sum);
+  stats_.kept_by_layer[layer] += kept_sum;
+  stats_.all_by_layer[layer] += all_sum;
+}
+
+void Ledger::note(const Policy& policy, CallRoute route) {
+  const auto i = static_cast<std::size_t>(route);
+  if (booked_[i]) return;
+  add(call_route(policy, route), !logged_[i]);
+  booked_[i] = logged_[i] = true;
+}
+
+void Ledger::add(const Route& route, bool first) {
+  stats_.routes.push_back(route);
+  if (first) log(LogLevel::kInfo, "route: {} by {} ({})", route.what, route.route, route.why);
+}
+
+}  // namespace tulle

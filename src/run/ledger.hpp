@@ -1,0 +1,55 @@
+// The books of one rank: seconds, kept pairs and routes, as the report wants them.
+#pragma once
+
+#include <array>
+#include <cstdint>
+
+#include "tulle/engine.hpp"
+
+namespace tulle {
+
+// Why a call had no mask, or that it had one.
+enum class CallRoute : std::uint8_t { kPolicyDense, kDenseLayer, kWarmUp, kFullDensity, kSparse };
+constexpr std::size_t kCallRoutes = 5;
+
+// Adds the seconds until its end to `sum`.
+class Stopwatch {
+ public:
+  explicit Stopwatch(double& sum);
+  ~Stopwatch();
+  Stopwatch(const Stopwatch&) = delete;
+  Stopwatch& operator=(const Stopwatch&) = delete;
+
+ private:
+  double& sum_;
+  double start_;
+};
+
+class Ledger {
+ public:
+  Ledger(const EngineOptions& options, const Plan& plan, Range own_heads);
+
+  EngineStats& stats() { return stats_; }
+  const EngineStats& stats() const { return stats_; }
+
+  // Books the pairs of one call; mask null means all pairs of all own heads.
+  void count(const AttendCall& call, const BlockMask* mask);
+  // Books the route of a call; the first time it is logged, too.
+  void note(const Policy& policy, CallRoute route);
+  void reset();
+
+ private:
+  void add(const Route& route, bool first);
+
+  std::int64_t layers_, batch_;
+  std::int64_t own_heads_;
+  double pairs_;  // of one head of one sample
+  std::int64_t ranks_;
+  EngineStats stats_;
+  std::array<bool, kCallRoutes> booked_{}, logged_{};
+  bool started_ = false;
+};
+
+CallRoute route_of(const Policy& policy, const AttendCall& call, const BlockMask* mask);
+
+}  // namespace tulle
