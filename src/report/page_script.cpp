@@ -1,0 +1,360 @@
+// Fills report.html from the JSON in #data. Text goes in as text nodes only, so that no prompt can inject markup.
+#include "report/page.hpp"
+
+namespace tulle::page {
+
+const std::string_view kScript = R"js("use strict";
+const data = JSON.parse(document.getElementById("data").textContent);
+const report = data.report;
+const dense = report.dense;
+const $ = id => document.getElementById(id);
+
+function el(tag, attributes, ...children) {
+  const node = document.createElement(tag);
+  for (const [key, value] of Object.entries(attributes || {})) {
+    if (key === "class") node.className = value;
+    else if (key === "style") node.style.cssText = value;
+    else node.setAttribute(key, value);
+  }
+  node.append(...children.filter(c => c !== null && c !== undefined));
+  return node;
+}
+
+function svg(parent, tag, attributes, text) {
+  const node = document.createElementNS($("steps").namespaceURI, tag);
+  for (const [key, value] of Object.entries(attributes)) node.setAttribute(key, value);
+  if (text !== undefined) node.textContent = text;
+  parent.append(node);
+  return node;
+}
+
+function seconds(s) {
+  if (s >= 100) return s.toFixed(0) + " s";
+  if (s >= 1) return s.toFixed(s >= 10 ? 1 : 2) + " s";
+  return s >= 1e-3 ? (s * 1e3).toFixed(s >= 0.1 ? 0 : 1) + " ms" : (s * 1e6).toFixed(0) + " \u00b5s";
+}
+
+function bytes(n) {
+  const units = ["B", "KiB", "MiB", "GiB", "TiB"];
+  let unit = 0;
+  while (n >= 1024 && unit < 4) { n /= 1024; ++unit; }
+  return (unit === 0 || n >= 100 ? n.toFixed(0) : n.toFixed(1)) + " " + units[unit];
+}
+
+const times = x => x === null ? "\u2013" : x.toFixed(2) + "\u00d7";
+const percent = x => (100 * x).toFixed(1) + " %";
+
+function tile(value, unit, name, note, lead) {
+  const number = el("div", {class: "value"}, value);
+  if (unit) number.append(el("small", {}, unit));
+  return el("div", {class: lead ? "tile lead" : "tile"}, el("div", {class: "name"}, name), number,
+            note ? el("div", {class: "note"}, note) : null);
+}
+
+function header() {
+  $("prompt").textContent = report.prompt || "(no prompt)";
+  const ranks = report.ranks === 1 ? "1 rank" : report.ranks + " ranks";
+  $("where").textContent = [report.model, report.policy, report.grid.join(" \u00d7 ") + " tokens",
+    report.steps + " steps", ranks].join(" \u00b7 ");
+  document.title = "Tulle \u00b7 " + report.policy + " \u00b7 " + (report.prompt || report.model);
+}
+
+function tiles() {
+  const list = [];
+  if (dense) {
+    list.push(tile(report.speedup.dit.toFixed(2), "\u00d7", "DiT speed-up",
+                   "ceiling by Amdahl " + times(report.amdahl_ceiling), true));
+    list.push(tile(report.speedup.attention.toFixed(2), "\u00d7", "Attention speed-up", "selection included"));
+    list.push(tile(report.speedup.total.toFixed(2), "\u00d7", "Total speed-up",
+                   seconds(report.time.total_s) + " against " + seconds(dense.time.total_s)));
+  } else {
+    list.push(tile(seconds(report.time.dit_s), "", "DiT time", null, true));
+    list.push(tile(seconds(report.time.total_s), "", "Total time"));
+  }
+  list.push(tile((100 * report.density.overall).toFixed(1), "%", "Density", "kept token pairs"));
+  if (report.quality) {
+    const psnr = report.quality.psnr;
+    list.push(tile(psnr === null ? "equal" : psnr.toFixed(1), psnr === null ? "" : "dB", "PSNR to dense",
+                   "SSIM " + report.quality.ssim.toFixed(4)));
+  }
+  if (report.ranks > 1) {
+    list.push(tile(bytes(report.bytes.sent), "", "Between ranks",
+                   dense ? "dense: " + bytes(report.bytes.dense_sent) : null));
+    list.push(tile(report.balance.time.toFixed(2), "\u00d7", "Imbalance", "slowest rank over mean"));
+  }
+  list.push(tile(bytes(report.memory.peak), "", "Peak memory",
+                 report.memory.predicted ? "predicted: " + bytes(report.memory.predicted) : null));
+  $("tiles").append(...list);
+}
+
+function screen(source, name, note) {
+  const video = el("video", {playsinline: "", preload: "auto"});
+  video.muted = true;
+  video.loop = true;
+  video.src = source;
+  $("screens").append(el("figure", {}, video,
+                         el("figcaption", {}, el("span", {}, name), el("span", {}, note))));
+  return video;
+}
+
+// |a - b|, eight times amplified by adding the picture to itself three times.
+function difference(a, b) {
+  const canvas = el("canvas", {class: "wide"});
+  $("screens").append(el("figure", {}, canvas,
+                         el("figcaption", {}, el("span", {}, "Difference"), el("span", {}, "8 times amplified"))));
+  const pen = canvas.getContext("2d");
+  return () => {
+    if (!a.videoWidth || !b.videoWidth) return;
+    if (canvas.width !== a.videoWidth) { canvas.width = a.videoWidth; canvas.height = a.videoHeight; }
+    pen.globalCompositeOperation = "copy";
+    pen.drawImage(a, 0, 0);
+    pen.globalCompositeOperation = "difference";
+    pen.drawImage(b, 0, 0);
+    pen.globalCompositeOperation = "lighter";
+    for (let i = 0; i < 3; ++i) pen.drawImage(canvas, 0, 0);
+  };
+}
+
+function clips() {
+  $("clips").hidden = !data.video && !data.dense_video && !data.frames;
+  if (data.frames) $("sheet").src = data.frames; else $("sheet").hidden = true;
+  const videos = [];
+  if (data.video) videos.push(screen(data.video, report.policy, "DiT " + seconds(report.time.dit_s)));
+  if (data.dense_video) {
+    videos.push(screen(data.dense_video, "dense", dense ? "DiT " + seconds(dense.time.dit_s) : ""));
+  }
+  if (!videos.length) { document.querySelector(".player").hidden = true; return; }
+  const draw = videos.length === 2 ? difference(videos[0], videos[1]) : () => {};
+  const lead = videos[0];
+  let playing = true, dragging = false;
+  const set = on => {
+    playing = on;
+    $("play").textContent = on ? "Pause" : "Play";
+    for (const v of videos) on ? v.play().catch(() => {}) : v.pause();
+  };
+  $("play").onclick = () => set(!playing);
+  $("seek").oninput = () => {
+    dragging = true;
+    set(false);
+    for (const v of videos) v.currentTime = (lead.duration || 0) * $("seek").value / 1000;
+    dragging = false;
+  };
+  const tick = () => {
+    if (lead.duration && !dragging) $("seek").value = Math.round(1000 * lead.currentTime / lead.duration);
+    for (const v of videos.slice(1)) {
+      if (playing && !lead.seeking && !v.seeking && Math.abs(v.currentTime - lead.currentTime) > 0.06) {
+        v.currentTime = lead.currentTime;
+      }
+    }
+    draw();
+    requestAnimationFrame(tick);
+  };
+  set(!matchMedia("(prefers-reduced-motion: reduce)").matches);
+  tick();
+}
+
+const phases = [["Attention", "attention"], ["Selection", "select"], ["Communication", "communication"],
+                ["Rest of the DiT", "other"], ["Outside the DiT", "rest"]];
+const colour = name => "background:var(--" + name + ")";
+
+function parts(t) {
+  const inner = t.attention_s + t.select_s + t.communication_s;
+  return [t.attention_s, t.select_s, t.communication_s, Math.max(t.dit_s - inner, 0),
+          Math.max(t.total_s - Math.max(t.dit_s, inner), 0)];
+}
+
+function legend(target, entries) {
+  for (const [name, key] of entries) $(target).append(el("span", {}, el("i", {style: colour(key)}), name));
+}
+
+function bars() {
+  const rows = [[report.policy, report.time]];
+  if (dense) rows.push(["dense", dense.time]);
+  const most = Math.max(...rows.map(([, t]) => parts(t).reduce((a, b) => a + b, 0)), 1e-12);
+  const used = phases.map(() => 0);
+  for (const [name, time] of rows) {
+    const stack = el("div", {class: "stack"});
+    parts(time).forEach((value, i) => {
+      used[i] += value;
+      if (value > 0) {
+        stack.append(el("i", {style: colour(phases[i][1]) + ";width:" + (100 * value / most) + "%",
+                              title: phases[i][0] + ": " + seconds(value)}));
+      }
+    });
+    $("bars").append(el("div", {class: "bar"}, el("span", {}, name), stack, el("span", {}, seconds(time.total_s))));
+  }
+  legend("bar-legend", phases.filter((_, i) => used[i] > 0));
+  const share = t => t.dit_s > 0 ? t.attention_s / t.dit_s : 0;
+  $("time-hint").textContent = dense
+    ? "Attention is " + percent(share(dense.time)) + " of the dense DiT time; at density " +
+      report.density.overall.toFixed(3) + " the DiT can become at most " + times(report.amdahl_ceiling) + " faster."
+    : "Attention is " + percent(share(report.time)) + " of the DiT time. There was no dense run to compare with.";
+}
+
+const shade = v => "color-mix(in oklab, var(--high) " + (100 * Math.min(Math.max(v, 0), 1)).toFixed(1) +
+                   "%, var(--low))";
+
+function heat() {
+  const rows = report.density.by_head;
+  $("heat-section").hidden = !rows.length;
+  $("ramp").style.background = "linear-gradient(in oklab to right, var(--low), var(--high))";
+  if (!rows.length) return;
+  const heads = Math.max(...rows.map(r => r.length));
+  const box = $("heat");
+  box.style.gridTemplateColumns = "max-content repeat(" + (heads + 1) + ", minmax(0, 1fr))";
+  box.append(el("span", {}, ""));
+  for (let h = 0; h < heads; ++h) box.append(el("span", {class: "head"}, heads <= 16 ? String(h) : ""));
+  box.append(el("span", {class: "head"}, "mean"));
+  const cell = (v, kind, title) => el("span", {
+    class: "cell " + kind, title, style: "background:" + shade(v) + ";color:" + (v > 0.5 ? "var(--card)" : "var(--ink)")
+  }, heads <= 12 ? v.toFixed(2) : "");
+  rows.forEach((row, layer) => {
+    box.append(el("span", {}, "layer " + layer));
+    row.forEach((v, h) => box.append(cell(v, "", "layer " + layer + ", head " + h + ": " + v.toFixed(4))));
+    for (let h = row.length; h < heads; ++h) box.append(el("span"));
+    const mean = report.density.by_layer[layer] ?? row.reduce((a, b) => a + b, 0) / Math.max(row.length, 1);
+    box.append(cell(mean, "mean", "layer " + layer + ": " + mean.toFixed(4)));
+  });
+}
+
+function steps() {
+  const values = report.density.by_step;
+  $("step-section").hidden = !values.length;
+  const left = 34, right = 512, top = 12, bottom = 268;
+  const x = i => values.length === 1 ? (left + right) / 2 : left + (right - left) * i / (values.length - 1);
+  const y = v => bottom - (bottom - top) * v;
+  for (const v of [0, 0.25, 0.5, 0.75, 1]) {
+    svg($("steps"), "line", {x1: left, x2: right, y1: y(v), y2: y(v), class: "grid"});
+    svg($("steps"), "text", {x: left - 8, y: y(v) + 4, "text-anchor": "end"}, String(v));
+  }
+  const stride = Math.max(1, Math.ceil(values.length / 10));
+  values.forEach((_, i) => {
+    if (i % stride === 0) svg($("steps"), "text", {x: x(i), y: bottom + 20, "text-anchor": "middle"}, String(i));
+  });
+  const line = values.map((v, i) => x(i).toFixed(1) + "," + y(v).toFixed(1)).join(" ");
+  if (values.length > 1) {
+    svg($("steps"), "polygon", {points: left + "," + bottom + " " + line + " " + right + "," + bottom, class: "area"});
+    svg($("steps"), "polyline", {points: line, class: "curve"});
+  }
+  values.forEach((v, i) => {
+    const dot = svg($("steps"), "circle", {cx: x(i), cy: y(v), r: values.length > 40 ? 2 : 3.5, class: "dot"});
+    svg(dot, "title", {}, "step " + i + ": " + v.toFixed(4));
+  });
+}
+
+function paint(canvas, mask) {
+  const bits = atob(mask.bits), style = getComputedStyle(canvas);
+  canvas.width = mask.columns;
+  canvas.height = mask.rows;
+  const pen = canvas.getContext("2d");
+  pen.fillStyle = style.getPropertyValue("--low");
+  pen.fillRect(0, 0, mask.columns, mask.rows);
+  pen.fillStyle = style.getPropertyValue("--high");
+  for (let i = 0; i < mask.rows * mask.columns; ++i) {
+    if (bits.charCodeAt(i >> 3) & (128 >> (i & 7))) pen.fillRect(i % mask.columns, Math.floor(i / mask.columns), 1, 1);
+  }
+}
+
+function kept(mask) {
+  const bits = atob(mask.bits);
+  let count = 0;
+  for (let i = 0; i < bits.length; ++i) for (let b = bits.charCodeAt(i); b; b &= b - 1) ++count;
+  return count / (mask.rows * mask.columns);
+}
+
+function masks() {
+  $("mask-section").hidden = !data.masks.length;
+  const drawn = data.masks.map(mask => {
+    const canvas = el("canvas", {role: "img", "aria-label": "mask of layer " + mask.layer + ", head " + mask.head});
+    $("masks").append(el("figure", {}, canvas, el("figcaption", {},
+      el("span", {}, "L" + mask.layer + " H" + mask.head), el("span", {}, percent(kept(mask))))));
+    return () => paint(canvas, mask);
+  });
+  const all = () => drawn.forEach(d => d());
+  all();
+  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", all);
+  $("more").hidden = data.masks.length <= 24;
+  $("more").textContent = "Show all " + data.masks.length;
+  $("more").onclick = () => { $("masks").classList.remove("short"); $("more").hidden = true; };
+}
+
+// A round step that divides `span` into about `count` parts.
+function nice(span, count) {
+  const raw = span / count, power = Math.pow(10, Math.floor(Math.log10(raw)));
+  return [1, 2, 5, 10].map(f => f * power).find(s => s >= raw);
+}
+
+function timeline() {
+  const spans = data.timeline;
+  $("time-section").hidden = !spans.length;
+  if (!spans.length) return;
+  const ranks = Math.max(...spans.map(s => s[1])) + 1, last = Math.max(...spans.map(s => s[3]), 1e-9);
+  const picture = $("timeline"), left = 52, right = 1100, row = ranks > 8 ? 20 : 30, bottom = ranks * row + 6;
+  picture.setAttribute("viewBox", "0 0 1110 " + (bottom + 24));
+  const x = t => left + (right - left) * t / last;
+  const step = nice(last, 8);
+  for (let i = 0; i * step <= last * 1.0001; ++i) {
+    svg(picture, "line", {x1: x(i * step), x2: x(i * step), y1: 0, y2: bottom, class: "grid"});
+    svg(picture, "text", {x: x(i * step), y: bottom + 16, "text-anchor": "middle"}, +(i * step).toPrecision(6) + " s");
+  }
+  for (let r = 0; r < ranks; ++r) {
+    svg(picture, "text", {x: 0, y: r * row + row / 2 + 4}, "rank " + r);
+    svg(picture, "rect", {x: left, y: r * row + 4, width: right - left, height: row - 8, fill: "var(--low)", rx: 3});
+  }
+  const known = ["attention", "select", "communication", "other"];
+  for (const [name, rank, begin, end] of spans) {
+    const rect = svg(picture, "rect", {x: x(begin), y: rank * row + 4, width: Math.max(x(end) - x(begin), 0.4),
+                                       height: row - 8, fill: "var(--" + (known.includes(name) ? name : "other") + ")"});
+    svg(rect, "title", {}, name + ", rank " + rank + ": " + seconds(end - begin) + " from " + seconds(begin));
+  }
+  const seen = new Set(spans.map(s => s[0]));
+  legend("time-legend", [["Attention", "attention"], ["Selection", "select"], ["Communication", "communication"],
+                         ["Other", "other"]].filter(([, key]) => seen.has(key)));
+}
+
+function edges() {
+  const rows = report.bytes.per_edge;
+  $("edge-section").hidden = rows.length < 2;
+  if (rows.length < 2) return;
+  const most = Math.max(...rows.flat(), 1);
+  const table = $("edges");
+  table.append(el("tr", {}, el("th", {}, ""), ...rows.map((_, i) => el("th", {}, "to " + i))));
+  rows.forEach((row, from) => table.append(el("tr", {}, el("th", {}, "from " + from), ...row.map(n => {
+    const strong = n / most > 0.5;
+    return el("td", {style: n ? "padding-left:8px;background:" + shade(n / most) +
+                                (strong ? ";color:var(--card)" : "") : "padding-left:8px"}, n ? bytes(n) : "\u2013");
+  }))));
+}
+
+function routes() {
+  $("route-section").hidden = !report.routes.length;
+  $("routes").append(el("tr", {}, ...["What", "Route", "Why"].map(t => el("th", {}, t))));
+  for (const r of report.routes) {
+    $("routes").append(el("tr", {}, el("td", {}, r.what), el("td", {}, el("code", {}, r.route)), el("td", {}, r.why)));
+  }
+}
+
+function facts() {
+  const m = report.machine;
+  const list = [["Model", report.model], ["Policy", report.policy],
+    ["Grid", report.grid.join(" \u00d7 ") + " = " + report.grid.reduce((a, b) => a * b, 1).toLocaleString("en") +
+             " tokens (frames \u00d7 height \u00d7 width)"],
+    ["Sampler", report.steps + " steps, shift " + report.shift + ", guidance " + report.guidance],
+    ["Seed", String(report.seed)], ["Parallel", report.parallel + ", ranks: " + report.ranks],
+    ["Device", report.device + ", " + report.precision],
+    ["Processor", m.processor + ", " + m.cores + " cores, " + m.threads + " threads used"]];
+  if (m.gpu) list.push(["GPU", m.gpu]);
+  if (report.ranks > 1) {
+    list.push(["Balance", "blocks " + report.balance.blocks.toFixed(3) + ", time " + report.balance.time.toFixed(3) +
+                          " (largest over mean)"]);
+  }
+  if (report.quality) list.push(["Relative L2 to dense", report.quality.relative_l2.toPrecision(3)]);
+  for (const [name, value] of list) $("facts").append(el("dt", {}, name), el("dd", {}, value));
+  $("raw").textContent = JSON.stringify(report, null, 2);
+  $("foot").textContent = "Written by Tulle " + report.tulle.version + ", commit " + report.tulle.commit + ".";
+}
+
+for (const part of [header, tiles, clips, bars, heat, steps, masks, timeline, edges, routes, facts]) part();
+)js";
+
+}  // namespace tulle::page
