@@ -17,7 +17,7 @@ if(TULLE_FULL)
   install(FILES cmake/TulleOneDnn.cmake DESTINATION ${package_dir})
   install(TARGETS tulle)
   if(TARGET tulle_video)
-    install(TARGETS tulle_video LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}/tulle)
+    install(TARGETS tulle_video LIBRARY DESTINATION lib/tulle)  # where the command looks: ../lib/tulle
   endif()
 endif()
 

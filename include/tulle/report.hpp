@@ -28,6 +28,8 @@ void write_png(const std::filesystem::path& path, std::int64_t height, std::int6
 // H.264 in MP4 through libav, in a shared object that is loaded when used. Throws Error(kUnsupported) that says what to
 // install when it cannot be loaded.
 void write_mp4(const std::filesystem::path& path, const Video& video, int frames_per_second);
+// "" when write_mp4 can work here, else the sentence it would throw. Ask before minutes of work.
+std::string mp4_problem();
 // A sheet of up to `columns` frames of each video, one row a video.
 void write_frames_sheet(const std::filesystem::path& path, std::span<const Video> videos, int columns);
 

@@ -7,9 +7,9 @@
 #include "base/system.hpp"
 #include "cli/command.hpp"
 #include "device/driver.hpp"
-#include "report/video_loader.hpp"
 #include "tulle/attention.hpp"
 #include "tulle/model.hpp"
+#include "tulle/report.hpp"
 #include "tulle/version.hpp"
 
 namespace tulle::cli {
@@ -37,9 +37,8 @@ Finding products() {
 }
 
 Finding video() {
-  const std::string problem = video_module_problem();
-  if (problem.empty()) return {"MP4 files", "ok", "libav module loads"};
-  return {"MP4 files", "missing", problem + "; install libavformat, libavcodec and libswscale, then build again"};
+  const std::string problem = mp4_problem();
+  return {"MP4 files", problem.empty() ? "ok" : "missing", problem.empty() ? "the libav module loads" : problem};
 }
 
 Finding gpu() {

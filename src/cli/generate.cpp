@@ -119,12 +119,14 @@ void fill_machine(RunReport& r, const VideoRequest& request) {
   r.threads = request.threads;
 }
 
-void fill_run(RunReport& r, const VideoResult& run) {
+void fill_run(RunReport& r, const Loaded& loaded, const VideoResult& run) {
   r.parallel = run.plan.parallel;
   r.density = overall_density(run.stats);
   r.density_by_step = ratios(run.stats, &EngineStats::kept_by_step, &EngineStats::all_by_step);
   r.density_by_layer = ratios(run.stats, &EngineStats::kept_by_layer, &EngineStats::all_by_layer);
   r.density_by_head = head_density(run);
+  const Route gemm = loaded.model.gemm_route();
+  r.routes.push_back({gemm.what, gemm.route, gemm.why});
   for (const Route& route : run.stats[0].routes) r.routes.push_back({route.what, route.route, route.why});
   r.time = run.time;
   r.bytes_sent = sent(run);
@@ -168,7 +170,7 @@ RunReport make_report(const Options& o, const Loaded& loaded, const VideoRequest
   r.shift = request.sampler.shift;
   r.predicted_memory = predicted_memory(loaded, request);
   r.peak_memory = peak_memory();
-  fill_run(r, run);
+  fill_run(r, loaded, run);
   if (dense != nullptr) fill_comparison(r, run, *dense);
   return r;
 }
@@ -204,6 +206,7 @@ int generate(const Options& o) {
   // What can be refused is refused before minutes of work.
   parse_grid(o.grid);
   prepare_output_folder(o.out);
+  if (const std::string problem = mp4_problem(); !problem.empty()) throw Error(ErrorCode::kUnsupported, problem);
   const Loaded loaded = load_model(o.model, precision_of(o));
   loaded.prompts.parse(o.prompt);
   VideoRequest request = request_of(o, loaded, policy);

@@ -11,7 +11,6 @@
 #include "base/progress.hpp"
 #include "base/system.hpp"
 #include "cli/command.hpp"
-#include "dit/wan_memory.hpp"
 #include "run/gather.hpp"
 
 namespace tulle::cli {
@@ -39,9 +38,7 @@ PlanRequest plan_request(const Loaded& loaded, const VideoRequest& request) {
   r.sequence.grid = request.grid;
   r.heads = c.heads;
   r.head_dim = c.head_dim;
-  r.layers = c.layers;
-  r.hidden = c.hidden();
-  r.ffn = c.ffn_dim;
+  r.layers = c.layers;  // hidden and ffn stay 0: the model predicts its own activations
   r.ranks = request.ranks;
   r.weight_bytes = loaded.model.weight_bytes();
   return r;
@@ -218,7 +215,7 @@ std::int64_t predicted_memory(const Loaded& loaded, const VideoRequest& request)
   const WanConfig& c = loaded.model.config();
   const Plan plan = make_plan(plan_request(loaded, request));
   std::int64_t activations = 0;
-  for (const Range& r : plan.tokens) activations += predicted_activation_bytes(c, r.size(), 1);
+  for (const Range& r : plan.tokens) activations += predicted_activation_bytes(c, r.size(), 1, loaded.prompts.slots());
   // Per rank: noise, gathered tokens and latents; once: decoded frames (f32) of the sparse and the dense run.
   const std::int64_t latents = request.grid.tokens() * c.patch_features() * 4;
   const std::int64_t frames = 2 * request.grid.tokens() * c.patch_h * c.patch_w * 16 * 3 * 4;

@@ -63,6 +63,11 @@ TulleVideoWrite load() {
        kTulleVideoFile, tried);
 }
 
+TulleVideoWrite module() {
+  static const TulleVideoWrite write = load();  // tried again at the next call if it throws
+  return write;
+}
+
 void check_video(const fs::path& path, const Video& video, int rate) {
   require(video.frames >= 1 && video.height >= 1 && video.width >= 1 && video.height <= kLargestSide &&
               video.width <= kLargestSide &&
@@ -75,9 +80,18 @@ void check_video(const fs::path& path, const Video& video, int rate) {
 
 }  // namespace
 
+std::string mp4_problem() {
+  try {
+    module();
+    return "";
+  } catch (const Error& e) {
+    return e.what();
+  }
+}
+
 void write_mp4(const fs::path& path, const Video& video, int frames_per_second) {
   check_video(path, video, frames_per_second);
-  static const TulleVideoWrite write = load();  // tried again at the next call if it throws
+  const TulleVideoWrite write = module();
   std::vector<std::uint8_t> bytes(video.rgb.size());
   std::transform(video.rgb.begin(), video.rgb.end(), bytes.begin(), [](float v) {
     return static_cast<std::uint8_t>(std::lround(std::clamp(v, 0.0f, 1.0f) * 255.0f));
