@@ -23,6 +23,7 @@ struct Schedule {
   std::int32_t dense_steps = 12;       // reference steps before this one are dense
   std::int32_t interval = 12;          // reference steps between two choices of a mask, >= 1
   std::vector<std::int32_t> permille;  // density of each interval in 1/1000, the last one repeats; each in [1, 1000]
+  bool operator==(const Schedule&) const = default;
 };
 
 struct Policy {
@@ -35,12 +36,15 @@ struct Policy {
   std::string chooser = "top_k";           // a name of choosers()
   Schedule schedule;
   std::vector<std::int32_t> dense_layers;  // layers that are always dense
+  bool operator==(const Policy&) const = default;
 };
 
 // A preset by name, or a JSON file by path (ends in ".json"). Throws Error(kInvalidArgument | kBadFile) that lists the
-// presets, or names the unknown key and the nearest known one.
+// presets, or names the unknown key and the nearest known one; Error(kIo) for a file that cannot be read.
 Policy load_policy(std::string_view preset_or_path);
+// docs/formats/policy.md has the keys. `where` begins every error; all have code kBadFile.
 Policy parse_policy(std::string_view json_text, const std::string& where);
+// All keys, in a fixed order; parse_policy reads it back to an equal policy.
 std::string to_json(const Policy& policy);
 std::vector<std::string> policy_presets();
 
@@ -50,6 +54,9 @@ struct StepRule {
   std::int32_t permille = 1000;   // density asked for
   std::int32_t interval_id = -1;  // a mask is reused while this id stays the same; -1 for dense calls
 };
+
+// Throws Error(kInvalidArgument) that names the first field that does not make sense and what it may be.
+void check_policy(const Policy& policy);
 
 // Pure. Throws Error(kInvalidArgument) unless 0 <= step < steps and layer >= 0.
 StepRule rule_for(const Policy& policy, std::int32_t step, std::int32_t steps, std::int32_t layer);

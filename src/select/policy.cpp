@@ -1,0 +1,194 @@
+#include "tulle/policy.hpp"
+
+#include <algorithm>
+#include <array>
+
+#include "base/file.hpp"
+#include "base/json.hpp"
+#include "select/chooser.hpp"
+#include "select/scorer.hpp"
+
+namespace tulle {
+namespace {
+
+constexpr std::int32_t kMaxReferenceSteps = 100000;
+constexpr std::int32_t kMaxBlock = 4096;
+constexpr std::int32_t kMaxLayer = 100000;
+constexpr std::size_t kMaxFileBytes = std::size_t{1} << 20;
+
+Policy dense_preset() { return {}; }
+
+// Hu et al., "DFSAttn" (2026), as its authors run it on Wan 2.1 with 50 steps, but in blocks of 64 tokens instead of
+// 128: finer masks keep more of the softmax mass at equal density, and the kernels here cost no more for them.
+Policy dfsattn_preset() {
+  Policy p;
+  p.name = "dfsattn";
+  p.sparse = true;
+  p.order = OrderKind::kHilbert;
+  p.schedule.permille = {300, 200, 100};
+  p.dense_layers = {0};
+  return p;
+}
+
+struct Preset {
+  const char* name;
+  Policy (*make)();
+};
+constexpr std::array kPresets = {Preset{"dense", dense_preset}, Preset{"dfsattn", dfsattn_preset}};
+
+const Preset* find_preset(std::string_view name) {
+  const auto it = std::ranges::find_if(kPresets, [&](const Preset& p) { return name == p.name; });
+  return it == kPresets.end() ? nullptr : &*it;
+}
+
+std::string known_presets() { return fmt::format("{}", fmt::join(policy_presets(), ", ")); }
+
+std::int32_t to_int(const Json& value, const char* key, const std::string& where) {
+  const bool fits = value.is_number_integer() && !(value.is_number_unsigned() && value.get<std::uint64_t>() > INT32_MAX);
+  if (!fits || value.get<std::int64_t>() < 0 || value.get<std::int64_t>() > INT32_MAX) {
+    fail(ErrorCode::kBadFile, "{}: key \"{}\" must be a whole number in [0, {}], not {}", where, key, INT32_MAX,
+         value.dump());
+  }
+  return value.get<std::int32_t>();
+}
+
+void read_int(const Json& object, const char* key, std::int32_t& into, const std::string& where) {
+  if (const auto it = object.find(key); it != object.end()) into = to_int(*it, key, where);
+}
+
+void read_ints(const Json& object, const char* key, std::vector<std::int32_t>& into, const std::string& where) {
+  const auto it = object.find(key);
+  if (it == object.end()) return;
+  if (!it->is_array()) fail(ErrorCode::kBadFile, "{}: key \"{}\" must be a list of whole numbers", where, key);
+  into.clear();
+  for (const Json& value : *it) into.push_back(to_int(value, key, where));
+}
+
+void read_schedule(const Json& object, Schedule& s, const std::string& where) {
+  constexpr std::array<std::string_view, 4> known = {"reference_steps", "dense_steps", "interval", "permille"};
+  refuse_unknown_keys(object, known, where);
+  read_int(object, "reference_steps", s.reference_steps, where);
+  read_int(object, "dense_steps", s.dense_steps, where);
+  read_int(object, "interval", s.interval, where);
+  read_ints(object, "permille", s.permille, where);
+}
+
+Policy base_policy(const Json& object, const std::string& where) {
+  if (!object.contains("preset")) return {};
+  const auto name = json_need<std::string>(object, "preset", where);
+  const Preset* preset = find_preset(name);
+  if (preset == nullptr) {
+    fail(ErrorCode::kBadFile, "{}: there is no preset \"{}\"; choose one of: {}", where, name, known_presets());
+  }
+  return preset->make();
+}
+
+Policy read_policy(const Json& object, const std::string& where) {
+  constexpr std::array<std::string_view, 11> known = {"preset",  "name",      "sparse",  "order",    "block_q",     "block_k",
+                                                      "sub_block", "scorer", "chooser", "schedule", "dense_layers"};
+  refuse_unknown_keys(object, known, where);
+  Policy p = base_policy(object, where);
+  p.name = json_get(object, "name", object.contains("preset") ? p.name : std::string("custom"), where);
+  p.sparse = json_get(object, "sparse", p.sparse, where);
+  p.order = parse_order(json_get(object, "order", std::string(to_string(p.order)), where));
+  read_int(object, "block_q", p.block_q, where);
+  read_int(object, "block_k", p.block_k, where);
+  read_int(object, "sub_block", p.sub_block, where);
+  p.scorer = json_get(object, "scorer", p.scorer, where);
+  p.chooser = json_get(object, "chooser", p.chooser, where);
+  if (object.contains("schedule")) read_schedule(object.at("schedule"), p.schedule, where + ": schedule");
+  read_ints(object, "dense_layers", p.dense_layers, where);
+  check_policy(p);
+  return p;
+}
+
+void check_schedule(const Schedule& s) {
+  require(s.reference_steps >= 1 && s.reference_steps <= kMaxReferenceSteps,
+          "schedule.reference_steps is {}; it must be in [1, {}]", s.reference_steps, kMaxReferenceSteps);
+  require(s.dense_steps >= 0 && s.dense_steps <= s.reference_steps,
+          "schedule.dense_steps is {}; it must be in [0, reference_steps]", s.dense_steps);
+  require(s.interval >= 1, "schedule.interval is {}; it must be at least 1", s.interval);
+  require(!s.permille.empty(), "schedule.permille is empty; a sparse policy needs at least one density, e.g. [200]");
+  for (std::int32_t density : s.permille) {
+    require(density >= 1 && density <= 1000, "schedule.permille holds {}; densities must be in [1, 1000]", density);
+  }
+}
+
+void check_blocks(const Policy& p) {
+  for (std::int32_t block : {p.block_q, p.block_k}) {
+    require(block >= 1 && block <= kMaxBlock, "a block of {} tokens is outside [1, {}]; use 64 or 128", block, kMaxBlock);
+    require(p.sub_block >= 1 && block % p.sub_block == 0,
+            "sub_block is {}; it must be at least 1 and divide the blocks of {} tokens", p.sub_block, block);
+  }
+  const Scorer& scorer = find_scorer(p.scorer);
+  require(p.block_q / p.sub_block <= scorer.max_sub_blocks && p.block_k / p.sub_block <= scorer.max_sub_blocks,
+          "scorer \"{}\" takes at most {} sub-blocks a block; use a sub_block larger than {}", scorer.name,
+          scorer.max_sub_blocks, p.sub_block);
+}
+
+}  // namespace
+
+const char* to_string(Branch branch) {
+  return branch == Branch::kConditional ? "conditional" : "unconditional";
+}
+
+std::vector<std::string> policy_presets() {
+  std::vector<std::string> names;
+  for (const Preset& p : kPresets) names.emplace_back(p.name);
+  return names;
+}
+
+Policy load_policy(std::string_view preset_or_path) {
+  if (const Preset* preset = find_preset(preset_or_path)) return preset->make();
+  require(preset_or_path.ends_with(".json"),
+          "there is no policy \"{}\"; choose one of: {}, or give the path of a .json file", preset_or_path,
+          known_presets());
+  const std::string path(preset_or_path);
+  return parse_policy(read_file(path, kMaxFileBytes), path);
+}
+
+Policy parse_policy(std::string_view json_text, const std::string& where) {
+  const Json object = parse_json(json_text, where).value();
+  try {
+    return read_policy(object, where);
+  } catch (const Error& e) {
+    if (e.code() == ErrorCode::kBadFile) throw;
+    fail(ErrorCode::kBadFile, "{}: {}", where, e.what());
+  }
+}
+
+std::string to_json(const Policy& p) {
+  OrderedJson schedule = {{"reference_steps", p.schedule.reference_steps},
+                          {"dense_steps", p.schedule.dense_steps},
+                          {"interval", p.schedule.interval},
+                          {"permille", p.schedule.permille}};
+  OrderedJson object = {{"name", p.name},           {"sparse", p.sparse},       {"order", to_string(p.order)},
+                        {"block_q", p.block_q},     {"block_k", p.block_k},     {"sub_block", p.sub_block},
+                        {"scorer", p.scorer},       {"chooser", p.chooser},     {"schedule", schedule},
+                        {"dense_layers", p.dense_layers}};
+  return object.dump(2, ' ', false, OrderedJson::error_handler_t::replace) + "\n";
+}
+
+void check_policy(const Policy& p) {
+  if (!p.sparse) return;
+  check_blocks(p);
+  find_chooser(p.chooser);
+  check_schedule(p.schedule);
+  for (std::int32_t layer : p.dense_layers) {
+    require(layer >= 0 && layer <= kMaxLayer, "dense_layers holds {}; layers are in [0, {}]", layer, kMaxLayer);
+  }
+}
+
+StepRule rule_for(const Policy& p, std::int32_t step, std::int32_t steps, std::int32_t layer) {
+  require(0 <= step && step < steps && layer >= 0, "step {} of {} in layer {} is no call; steps count from 0", step,
+          steps, layer);
+  if (!p.sparse || std::ranges::find(p.dense_layers, layer) != p.dense_layers.end()) return {};
+  const Schedule& s = p.schedule;
+  const std::int64_t at = std::int64_t{step} * s.reference_steps / steps;
+  if (at < s.dense_steps) return {};
+  const auto interval = static_cast<std::int32_t>((at - s.dense_steps) / s.interval);
+  const std::size_t entry = std::min(static_cast<std::size_t>(interval), s.permille.size() - 1);
+  return {false, s.permille[entry], interval};
+}
+
+}  // namespace tulle
