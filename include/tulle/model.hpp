@@ -54,6 +54,7 @@ class WanModel {
   const WanConfig& config() const;
   Precision precision() const;
   std::int64_t weight_bytes() const;  // in memory
+  Route gemm_route() const;           // what multiplies matrices, and why it is not bf16 when that was asked for
 
   struct Input {
     std::span<const float> latents;    // [batch, local tokens, patch_features], memory order
@@ -83,6 +84,11 @@ class WanModel {
   explicit WanModel(std::unique_ptr<Impl> impl);
   std::unique_ptr<Impl> impl_;
 };
+
+// Bytes that one rank's Workspace and its latents need at most (f32), from checked arithmetic alone: for refusing a grid
+// before anything is allocated. Throws Error(kInvalidArgument) when the sum leaves 64 bits.
+std::int64_t predicted_activation_bytes(const WanConfig& config, std::int64_t local_tokens, std::int64_t batch,
+                                        std::int64_t text_tokens = 0);
 
 // Patchify: latents [channels, frames, height, width] f32 -> tokens [range.size(), features] in memory order, for the
 // memory positions in `range`; and back (writes only those tokens).
