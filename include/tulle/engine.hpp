@@ -54,8 +54,8 @@ struct Route {
 };
 
 // Sums over all calls of this rank so far; `report` adds the ranks up. Seconds are wall time: attention is the kernel
-// alone, select the choice of blocks, communication packing and exchange with the waiting for slower ranks; the prologue
-// is in none of them. Pairs count blocks by their real tokens; padded text keys count as seen.
+// alone, select the choice of blocks, communication packing and exchange, with the waiting for slower ranks in it; the
+// prologue is in none of them. Pairs count blocks by their real tokens; padded text keys count as seen.
 struct EngineStats {
   double attention_s = 0, select_s = 0, communication_s = 0;
   std::vector<double> kept_by_step, all_by_step;    // query-key pairs, [steps]

@@ -30,7 +30,7 @@ struct PlanRequest {
 struct Plan {
   std::int64_t ranks = 1;
   std::string parallel = "single";  // "single" or "ulysses"
-  std::vector<Range> tokens;        // per rank: its tokens in memory order (video first or text first as the sequence says)
+  std::vector<Range> tokens;        // per rank: its tokens in memory order, text first or last as the sequence says
   std::vector<Range> heads;         // per rank: the heads it attends for
   // [from][to] bytes of one attention call, the whole batch, Q, K, V and O together; 0 on the diagonal.
   std::vector<std::vector<std::int64_t>> bytes_per_call;

@@ -9,9 +9,12 @@ namespace tulle {
 
 const char* to_string(Collective operation) {
   switch (operation) {
-    case Collective::kAllToAll: return "all_to_all";
-    case Collective::kAllGather: return "all_gather";
-    case Collective::kBarrier: return "barrier";
+    case Collective::kAllToAll:
+      return "all_to_all";
+    case Collective::kAllGather:
+      return "all_gather";
+    case Collective::kBarrier:
+      return "barrier";
   }
   return "unknown";
 }
@@ -70,8 +73,9 @@ void Group::start_if_complete(Lock&) {
 std::string Group::mismatch() const {
   for (std::size_t r = 1; r < posted_.size(); ++r) {
     if (same_call(posted_[0], posted_[r])) continue;
-    return fmt::format("ranks have diverged: rank 0 calls {} while rank {} calls {}; all ranks must make the same calls",
-                       name_of(posted_[0]), r, name_of(posted_[r]));
+    return fmt::format(
+        "ranks have diverged: rank 0 calls {} while rank {} calls {}; all ranks must make the same calls",
+        name_of(posted_[0]), r, name_of(posted_[r]));
   }
   if (posted_[0].operation == Collective::kBarrier) return "";
   for (std::size_t from = 0; from < posted_.size(); ++from) {
@@ -91,8 +95,8 @@ std::string Group::size_mismatch(std::size_t from, std::size_t to) const {
 }
 
 void Group::wait_for_peers(Lock& lock, int rank) {
-  const auto deadline = std::chrono::steady_clock::now() +
-                        std::chrono::duration_cast<std::chrono::steady_clock::duration>(timeout_);
+  const auto deadline =
+      std::chrono::steady_clock::now() + std::chrono::duration_cast<std::chrono::steady_clock::duration>(timeout_);
   const std::int64_t mine = posted_[static_cast<std::size_t>(rank)].sequence;
   // A call that has started is finished even if the group fails meanwhile: peers count on it.
   while (started_ < mine) {

@@ -69,10 +69,10 @@ class Group {
   std::chrono::duration<double> timeout_;
   std::mutex mutex_;
   std::condition_variable changed_;
-  std::vector<Posted> posted_;         // [rank], the current or last call
-  std::vector<char> gone_;             // [rank]
-  std::int64_t started_ = 0;           // sequence number of the last collective that all ranks entered
-  int copying_ = 0;                    // ranks that still copy in it
+  std::vector<Posted> posted_;  // [rank], the current or last call
+  std::vector<char> gone_;      // [rank]
+  std::int64_t started_ = 0;    // sequence number of the last collective that all ranks entered
+  int copying_ = 0;             // ranks that still copy in it
   bool failed_ = false;
   ErrorCode code_ = ErrorCode::kCancelled;
   std::string reason_;

@@ -5,8 +5,8 @@
 namespace tulle {
 
 void check_parts(const char* what, std::size_t parts, int ranks) {
-  require(parts == static_cast<std::size_t>(ranks), "{} has {} parts, but there are {} ranks: give one part a rank", what,
-          parts, ranks);
+  require(parts == static_cast<std::size_t>(ranks), "{} has {} parts, but there are {} ranks: give one part a rank",
+          what, parts, ranks);
 }
 
 void count_parts(std::vector<std::int64_t>& counters, int rank, SendParts send) {

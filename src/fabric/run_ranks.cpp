@@ -51,12 +51,12 @@ std::vector<std::thread> start(std::vector<std::unique_ptr<Fabric>> fabrics, con
   threads.reserve(fabrics.size());
   try {
     for (auto& fabric : fabrics) {
-      threads.emplace_back([own = std::move(fabric), &body, &first]() mutable { run_one(std::move(own), body, first); });
+      threads.emplace_back(
+          [own = std::move(fabric), &body, &first]() mutable { run_one(std::move(own), body, first); });
     }
   } catch (const std::exception& e) {
-    first.keep(std::make_exception_ptr(
-        make_error(ErrorCode::kUnsupported, "cannot start a thread for rank {}: {}; use fewer ranks", threads.size(),
-                   e.what())));
+    first.keep(std::make_exception_ptr(make_error(
+        ErrorCode::kUnsupported, "cannot start a thread for rank {}: {}; use fewer ranks", threads.size(), e.what())));
   }
   return threads;
 }

@@ -11,9 +11,9 @@ namespace {
 
 constexpr std::int64_t kMaskBlock = 64;  // tokens; the presets' block, smaller blocks need more
 constexpr std::int64_t kBranches = 2;
-constexpr std::int64_t kVectorWidth = 16;                      // f32 lanes of the widest kernel
-constexpr std::int64_t kPackPadding = 64;                      // tokens; panels are rounded up and kept apart
-constexpr std::int64_t kPackBudget = std::int64_t{24} << 20;   // heads within it are packed together
+constexpr std::int64_t kVectorWidth = 16;                     // f32 lanes of the widest kernel
+constexpr std::int64_t kPackPadding = 64;                     // tokens; panels are rounded up and kept apart
+constexpr std::int64_t kPackBudget = std::int64_t{24} << 20;  // heads within it are packed together
 
 // Keeps the sum of all parts far below the 64-bit limit, so that adding them needs no check of its own.
 constexpr std::int64_t kMostBytes = std::int64_t{1} << 60;

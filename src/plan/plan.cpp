@@ -51,8 +51,8 @@ void check_ranks(const PlanRequest& r) {
 // heads for the receiver's tokens.
 std::int64_t edge_bytes(const PlanRequest& r, const Plan& plan, std::size_t from, std::size_t to) {
   if (from == to) return 0;
-  const std::int64_t rows = 3 * plan.tokens[from].size() * plan.heads[to].size() +
-                            plan.tokens[to].size() * plan.heads[from].size();
+  const std::int64_t rows =
+      3 * plan.tokens[from].size() * plan.heads[to].size() + plan.tokens[to].size() * plan.heads[from].size();
   const auto bytes = checked_product({rows, r.head_dim, r.element_bytes, r.batch});
   require(bytes.has_value(), "the bytes between two ranks overflow 64 bits: reduce tokens, heads or batch");
   return *bytes;

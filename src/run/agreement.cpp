@@ -24,9 +24,9 @@ std::string differences(const Fingerprint& a, const Fingerprint& b) {
 
 Fingerprint fingerprint_of(const EngineOptions& o, const Plan& plan) {
   const Sequence& s = o.sequence;
-  const std::int64_t shape[] = {s.grid.frames, s.grid.height, s.grid.width, s.text_tokens,
-                                static_cast<std::int64_t>(s.placement), o.heads, o.head_dim, o.layers, o.batch,
-                                static_cast<std::int64_t>(o.dtype)};
+  const std::int64_t shape[] = {
+      s.grid.frames, s.grid.height, s.grid.width, s.text_tokens, static_cast<std::int64_t>(s.placement),
+      o.heads,       o.head_dim,    o.layers,     o.batch,       static_cast<std::int64_t>(o.dtype)};
   const std::string policy = to_json(o.policy);
   return {hash(plan), hash_span<char>(policy), hash_span<std::int64_t>(shape)};
 }

@@ -184,8 +184,10 @@ void Engine::State::select(ConstTensorView q, ConstTensorView k) {
   ledger.count(call, mask);
   if (!options.keep_masks) return;
   std::optional<BlockMask>& kept = kept_mask(call.layer, call.branch);
-  if (mask == nullptr) kept.reset();
-  else kept = *mask;
+  if (mask == nullptr)
+    kept.reset();
+  else
+    kept = *mask;
 }
 
 void Engine::State::begin(const AttendCall& c, ConstTensorView q, ConstTensorView k, bool inputs_stay) {

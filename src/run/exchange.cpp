@@ -91,7 +91,8 @@ std::span<std::byte> UlyssesExchange::tokens_of(std::size_t rank, Buffer<std::by
   if (rank == rank_) return {};
   const std::int64_t row = row_bytes(heads_.size(), parts);
   const Range& tokens = plan_.tokens[rank];
-  return full.span().subspan(static_cast<std::size_t>(tokens.begin * row), static_cast<std::size_t>(tokens.size() * row));
+  return full.span().subspan(static_cast<std::size_t>(tokens.begin * row),
+                             static_cast<std::size_t>(tokens.size() * row));
 }
 
 std::span<std::byte> UlyssesExchange::message_of(std::size_t rank, std::int64_t parts) {

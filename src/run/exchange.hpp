@@ -1,8 +1,8 @@
 // The two exchanges of Ulysses (Jacobs et al., "DeepSpeed Ulysses", 2023): all heads of own tokens become own heads of
 // all tokens, and back.
 //
-// Full-sequence buffers are [tokens][batch][part][own heads][head_dim], part being q and k, so that what a peer sends is
-// one contiguous run of tokens: messages land where attention reads them and O leaves from where attention wrote it.
+// Full-sequence buffers are [tokens][batch][part][own heads][head_dim], part being q and k, so that what a peer sends
+// is one contiguous run of tokens: messages land where attention reads them and O leaves from where attention wrote it.
 // Only the side that holds all heads is packed and unpacked.
 #pragma once
 

@@ -17,17 +17,23 @@ Route attention_route() {
 
 Route parallel_route(std::int64_t ranks) {
   if (ranks == 1) return {"parallel", "single", "there is one rank"};
-  return {"parallel", "ulysses", fmt::format("{} ranks share out the heads; no other way of many ranks is built in", ranks)};
+  return {"parallel", "ulysses",
+          fmt::format("{} ranks share out the heads; no other way of many ranks is built in", ranks)};
 }
 
 Route call_route(const Policy& policy, CallRoute route) {
   const std::string name = fmt::format("policy {}", policy.name);
   switch (route) {
-    case CallRoute::kPolicyDense: return {"dense calls", "policy", name + " chooses no blocks"};
-    case CallRoute::kDenseLayer: return {"dense calls", "dense layer", name + " lists the layer under dense_layers"};
-    case CallRoute::kWarmUp: return {"dense calls", "warm-up", name + " keeps the first steps dense"};
-    case CallRoute::kFullDensity: return {"dense calls", "density 1", name + " asks for all blocks at this step"};
-    case CallRoute::kSparse: break;
+    case CallRoute::kPolicyDense:
+      return {"dense calls", "policy", name + " chooses no blocks"};
+    case CallRoute::kDenseLayer:
+      return {"dense calls", "dense layer", name + " lists the layer under dense_layers"};
+    case CallRoute::kWarmUp:
+      return {"dense calls", "warm-up", name + " keeps the first steps dense"};
+    case CallRoute::kFullDensity:
+      return {"dense calls", "density 1", name + " asks for all blocks at this step"};
+    case CallRoute::kSparse:
+      break;
   }
   return {"selection", fmt::format("{}/{}", policy.scorer, policy.chooser), name + " names them"};
 }

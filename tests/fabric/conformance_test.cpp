@@ -26,7 +26,9 @@ std::byte expected_byte(int from, int to, int round, std::size_t i) {
   return static_cast<std::byte>((static_cast<std::size_t>(from * 31 + to * 7 + round * 13) + i * 3) & 0xff);
 }
 
-std::size_t part_size(int from, int to, int round) { return static_cast<std::size_t>((from * 5 + to * 11 + round) % 17); }
+std::size_t part_size(int from, int to, int round) {
+  return static_cast<std::size_t>((from * 5 + to * 11 + round) % 17);
+}
 
 Bytes make_part(int from, int to, int round, std::size_t size) {
   Bytes part(size);

@@ -65,7 +65,7 @@ std::size_t count_sparse(const TrialResult& result) {
 Trial sparse_trial() {
   Trial trial;
   trial.options.policy = small_blocks("dfsattn");
-  trial.steps_run = {0, 1, 2, 3};
+  trial.steps_run = {0, 1, 2, 3};  // warm-up, and three steps of falling density
   return trial;
 }
 
@@ -87,6 +87,7 @@ TEST(EngineEquality, SparseOn30And50Steps) {
   for (std::int32_t steps : {30, 50}) {
     SCOPED_TRACE(steps);
     Trial trial = sparse_trial();
+    trial.options.sequence.grid = {5, 7, 11};
     trial.steps = steps;
     trial.steps_run = {0, steps / 2, steps / 2 + 1, steps - 1};
     EXPECT_GT(count_sparse(run_trial(trial, 1)), 0u);
@@ -106,6 +107,7 @@ TEST(EngineEquality, TextBeforeAndBehind) {
     SCOPED_TRACE(static_cast<int>(placement));
     Trial trial = sparse_trial();
     trial.steps_run = {2, 3};
+    trial.options.sequence.grid = {5, 7, 11};
     trial.options.sequence.text_tokens = 97;
     trial.options.sequence.placement = placement;
     expect_equal(trial);

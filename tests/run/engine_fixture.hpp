@@ -42,8 +42,10 @@ inline Tensor random_tensor(DType dtype, const std::array<std::int64_t, 4>& shap
     for (std::size_t j = 0; j < state.size(); ++j) {
       state[j] = 0.95f * state[j] + 0.31f * normal(random);
       const std::size_t at = static_cast<std::size_t>(i) * state.size() + j;
-      if (dtype == DType::kF32) reinterpret_cast<float*>(t.bytes.data())[at] = state[j];
-      else reinterpret_cast<Bf16*>(t.bytes.data())[at] = from_f32<Bf16>(state[j]);
+      if (dtype == DType::kF32)
+        reinterpret_cast<float*>(t.bytes.data())[at] = state[j];
+      else
+        reinterpret_cast<Bf16*>(t.bytes.data())[at] = from_f32<Bf16>(state[j]);
     }
   }
   return t;

@@ -24,7 +24,8 @@ TEST(GatherTokens, EveryRankGetsAllTokensInOrder) {
     run_ranks(ranks, 60, [&](Fabric& f) {
       const Range mine = plan.tokens[static_cast<std::size_t>(f.rank())];
       std::vector<float> local;
-      for (std::int64_t i = mine.begin * kFeatures; i < mine.end * kFeatures; ++i) local.push_back(static_cast<float>(i));
+      for (std::int64_t i = mine.begin * kFeatures; i < mine.end * kFeatures; ++i)
+        local.push_back(static_cast<float>(i));
       const std::vector<float> all = gather_tokens(f, plan, local, kFeatures);
       ASSERT_EQ(all.size(), 97u * kFeatures);
       for (std::size_t i = 0; i < all.size(); ++i) ASSERT_EQ(all[i], static_cast<float>(i));
