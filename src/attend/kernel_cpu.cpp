@@ -65,22 +65,48 @@ void exp2_array(const float* x, float* y, std::int64_t n) {
   }
 }
 
+// What the groups of a strip ask the memory for while they compute, a few lines at a time: the panel of K that comes
+// next and, in the strip that meets a panel first, the panel's V, wanted after the softmax. The hardware sees no
+// pattern in a sparse list, and asking for all of it at once would block the loads that the arithmetic waits for.
+struct Ahead {
+  const float* k;
+  const float* v;              // null: do not ask
+  std::int64_t column_stride;  // floats from one column of V to the next
+  std::int64_t line;           // next line of both
+};
+constexpr int kDepthStep = 8;  // head_dim is a multiple of it
+constexpr int kLine = 16;      // floats
+// All groups of a strip together ask for a whole panel.
+constexpr int kLinesAStep = kDepthStep * kPanel * kGroup / (kLine * kStripRows);
+
+HWY_INLINE void fetch(Ahead& ahead) {
+  constexpr int kColumnLines = std::max(1, kPanel * kPanel / kLine);
+  for (int i = 0; i < kLinesAStep; ++i, ++ahead.line) {
+    hwy::Prefetch(ahead.k + ahead.line * kLine);
+    if (ahead.v == nullptr) continue;
+    hwy::Prefetch(ahead.v + ahead.line / kColumnLines * ahead.column_stride + ahead.line % kColumnLines * kLine);
+  }
+}
+
 // scores[r][0 .. kPanel) = q[:, r] . k[:, 0 .. kPanel)
 template <int kRows>
-HWY_INLINE void score_group(const float* HWY_RESTRICT q, const float* HWY_RESTRICT k, std::int64_t depth,
+HWY_INLINE void score_group(const float* HWY_RESTRICT q, const float* HWY_RESTRICT k, std::int64_t depth, Ahead& ahead,
                             float* HWY_RESTRICT scores) {
   const D d;
   V acc[kRows][2];
 #pragma GCC unroll 16
   for (int r = 0; r < kRows; ++r) acc[r][0] = acc[r][1] = hn::Zero(d);
-#pragma GCC unroll 2
-  for (std::int64_t i = 0; i < depth; ++i, q += kRows, k += kPanel) {
-    const V b0 = hn::Load(d, k), b1 = hn::Load(d, k + kLanes);
+  for (std::int64_t step = 0; step < depth; step += kDepthStep) {
+    fetch(ahead);
+#pragma GCC unroll 8
+    for (int i = 0; i < kDepthStep; ++i, q += kRows, k += kPanel) {
+      const V b0 = hn::Load(d, k), b1 = hn::Load(d, k + kLanes);
 #pragma GCC unroll 16
-    for (int r = 0; r < kRows; ++r) {
-      const V a = hn::Set(d, q[r]);
-      acc[r][0] = hn::MulAdd(a, b0, acc[r][0]);
-      acc[r][1] = hn::MulAdd(a, b1, acc[r][1]);
+      for (int r = 0; r < kRows; ++r) {
+        const V a = hn::Set(d, q[r]);
+        acc[r][0] = hn::MulAdd(a, b0, acc[r][0]);
+        acc[r][1] = hn::MulAdd(a, b1, acc[r][1]);
+      }
     }
   }
 #pragma GCC unroll 16
@@ -120,7 +146,7 @@ HWY_INLINE void add_values(const TileArgs& args, std::span<const Panel> run, con
   for (const Panel& panel : run) {
     const float* v = args.v + (column * args.v_column_panels + panel.index) * (kPanel * kPanel);
     if (HWY_LIKELY(panel.lanes == kAllLanes)) {
-#pragma GCC unroll 2
+#pragma GCC unroll 4
       for (int j = 0; j < kPanel; ++j) add_key<kRows>(weights + j, v + j * kPanel, acc);
     } else {
       for (std::uint32_t left = panel.lanes; left != 0; left &= left - 1) {
@@ -200,35 +226,20 @@ HWY_NOINLINE void soften(const TileArgs& args, std::span<const Panel> run, std::
   }
 }
 
-// Asks for part `part` of `parts` of `floats` floats, to be spread over work that takes longer than the memory.
-HWY_INLINE void fetch_share(const float* data, std::int64_t floats, std::size_t part, std::size_t parts) {
-  constexpr std::size_t kLine = 64 / sizeof(float);
-  const std::size_t lines = static_cast<std::size_t>(floats) / kLine;
-  for (std::size_t i = lines * part / parts; i < lines * (part + 1) / parts; ++i) hwy::Prefetch(data + i * kLine);
-}
-
-HWY_INLINE void fetch_values(const TileArgs& args, const Panel& panel, std::size_t part, std::size_t parts) {
-  for (std::int64_t column = 0; column < args.out_dim / kPanel; ++column) {
-    fetch_share(args.v + (column * args.v_column_panels + panel.index) * (kPanel * kPanel), kPanel * kPanel, part, parts);
-  }
-}
-
-// Scores of panels [at, at + count) of the list. The hardware sees no pattern in a sparse list, so the next panel of K
-// is asked for here, and, by the first strip that meets them, this run's V.
+// Scores of panels [at, at + count) of the list.
 HWY_NOINLINE void score_strip(const TileArgs& args, std::size_t at, std::size_t count, std::span<const RowGroup> groups,
                               float* scores) {
-  const bool first_strip = groups.front().first == 0;
-  for (std::size_t p = 0; p < count; ++p) {
-    const float* k = args.k + std::int64_t{args.panels[at + p].index} * kPanel * args.head_dim;
-    const Panel& next = args.panels[std::min(at + p + 1, args.panels.size() - 1)];
-    const float* next_k = args.k + std::int64_t{next.index} * kPanel * args.head_dim;
-    for (std::size_t g = 0; g < groups.size(); ++g) {
-      fetch_share(next_k, kPanel * args.head_dim, g, groups.size());
-      if (first_strip) fetch_values(args, args.panels[at + p], g, groups.size());
-      const float* q = args.q + groups[g].first * args.head_dim;
-      float* s = scores + (groups[g].first - groups.front().first) * kRowStride + p * kPanel;
-      if (groups[g].rows == kGroup) score_group<kGroup>(q, k, args.head_dim, s);
-      else score_group<kSmallGroup>(q, k, args.head_dim, s);
+  const std::int64_t strip_first = groups.front().first, k_floats = kPanel * args.head_dim;
+  for (std::size_t p = at; p < at + count; ++p, scores += kPanel) {
+    Ahead ahead{args.k + args.panels[std::min(p + 1, args.panels.size() - 1)].index * k_floats,
+                strip_first == 0 ? args.v + args.panels[p].index * (kPanel * kPanel) : nullptr,
+                args.v_column_panels * (kPanel * kPanel), 0};
+    for (const RowGroup& group : groups) {
+      const float* q = args.q + group.first * args.head_dim;
+      const float* k = args.k + args.panels[p].index * k_floats;
+      float* s = scores + (group.first - strip_first) * kRowStride;
+      if (group.rows == kGroup) score_group<kGroup>(q, k, args.head_dim, ahead, s);
+      else score_group<kSmallGroup>(q, k, args.head_dim, ahead, s);
     }
   }
 }
