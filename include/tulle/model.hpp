@@ -21,7 +21,8 @@
 
 namespace tulle {
 
-// Keys as diffusers' WanTransformer3DModel config.json (text-to-video only; image conditioning is refused).
+// From the config.json of diffusers' WanTransformer3DModel or of the official repositories (text-to-video only; image
+// conditioning is refused).
 struct WanConfig {
   std::int64_t heads = 0, head_dim = 0, layers = 0, ffn_dim = 0;
   std::int64_t in_channels = 0, out_channels = 0, text_dim = 0, freq_dim = 0;

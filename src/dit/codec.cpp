@@ -40,8 +40,9 @@ struct Frames {
 void check(const Frames& at, std::int64_t channels, std::size_t latents, std::size_t rgb) {
   const auto blocks = checked_product({at.frames, at.h, at.w});
   require(blocks.has_value(), "{} x {} x {} latent positions are too many", at.frames, at.h, at.w);
-  require(static_cast<std::int64_t>(latents) == *blocks * channels && static_cast<std::int64_t>(rgb) == *blocks * kPixels,
-          "{} latents and {} colour values do not fit {} frames of {} x {} positions", latents, rgb, at.frames, at.h, at.w);
+  require(
+      static_cast<std::int64_t>(latents) == *blocks * channels && static_cast<std::int64_t>(rgb) == *blocks * kPixels,
+      "{} latents and {} colour values do not fit {} frames of {} x {} positions", latents, rgb, at.frames, at.h, at.w);
 }
 
 }  // namespace
@@ -50,7 +51,8 @@ Codec Codec::load(const std::filesystem::path& folder) {
   const SafetensorsSet set = SafetensorsSet::open_file(folder / "codec.safetensors").value();
   const auto& shape = set.tensor("basis").shape;
   if (shape.size() != 2 || shape[1] != kPixels || shape[0] < 1 || shape[0] > kMaxChannels) {
-    fail(ErrorCode::kBadFile, "{} has shape {}; [channels, {}] is needed", set.where("basis"), shape_text(shape), kPixels);
+    fail(ErrorCode::kBadFile, "{} has shape {}; [channels, {}] is needed", set.where("basis"), shape_text(shape),
+         kPixels);
   }
   Codec codec;
   codec.channels_ = shape[0];
@@ -77,7 +79,8 @@ void Codec::decode(std::span<const float> latents, std::int64_t frames, std::int
     }
     for (std::int64_t dy = 0; dy < kSide; ++dy) {
       float* out = rgb.data() + at.pixel(f, y, x) + static_cast<std::size_t>(dy) * at.row();
-      for (std::int64_t i = 0; i < kSide * 3; ++i) out[i] = std::clamp(v[static_cast<std::size_t>(dy * kSide * 3 + i)], 0.f, 1.f);
+      for (std::int64_t i = 0; i < kSide * 3; ++i)
+        out[i] = std::clamp(v[static_cast<std::size_t>(dy * kSide * 3 + i)], 0.f, 1.f);
     }
   });
 }
@@ -90,11 +93,13 @@ void Codec::encode(std::span<const float> rgb, std::int64_t frames, std::int64_t
     std::array<float, kPixels> v;
     for (std::int64_t i = 0; i < kPixels; ++i) {
       const auto row = static_cast<std::size_t>(i / (kSide * 3)), within = static_cast<std::size_t>(i % (kSide * 3));
-      v[static_cast<std::size_t>(i)] = rgb[at.pixel(f, y, x) + row * at.row() + within] - mean_[static_cast<std::size_t>(i)];
+      v[static_cast<std::size_t>(i)] =
+          rgb[at.pixel(f, y, x) + row * at.row() + within] - mean_[static_cast<std::size_t>(i)];
     }
     for (std::int64_t c = 0; c < channels_; ++c) {
       float z = 0;
-      for (std::int64_t i = 0; i < kPixels; ++i) z += v[static_cast<std::size_t>(i)] * basis_[static_cast<std::size_t>(c * kPixels + i)];
+      for (std::int64_t i = 0; i < kPixels; ++i)
+        z += v[static_cast<std::size_t>(i)] * basis_[static_cast<std::size_t>(c * kPixels + i)];
       latents[at.latent(c, f, y, x)] = z / scale_[static_cast<std::size_t>(c)];
     }
   });

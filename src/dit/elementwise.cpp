@@ -5,6 +5,9 @@
 #include <hwy/foreach_target.h>
 #include <hwy/highway.h>
 
+// After highway.h; it has its own guard per target.
+#include <hwy/contrib/math/math-inl.h>
+
 #include <algorithm>
 #include <atomic>
 #include <cmath>
@@ -133,8 +136,10 @@ void residual_norm_row(const ResidualNorm& p, std::int64_t row) {
 
 void residual_norm_rows(const ResidualNorm& p, std::int64_t begin, std::int64_t end) {
   for (std::int64_t row = begin; row < end; ++row) {
-    if (p.out_type == DType::kBf16) residual_norm_row<Bf16>(p, row);
-    else residual_norm_row<float>(p, row);
+    if (p.out_type == DType::kBf16)
+      residual_norm_row<Bf16>(p, row);
+    else
+      residual_norm_row<float>(p, row);
   }
 }
 
@@ -150,6 +155,31 @@ void rms_row(T* row, std::int64_t n, const float* weight, float eps) {
 
 void rms_row_f32(float* row, std::int64_t n, const float* weight, float eps) { rms_row(row, n, weight, eps); }
 void rms_row_bf16(Bf16* row, std::int64_t n, const float* weight, float eps) { rms_row(row, n, weight, eps); }
+
+// Below exp(-kMostNegated) the result is 0; it also keeps the exponential finite.
+constexpr float kMostNegated = 87.f;
+constexpr float kGeluSlope = -1.5957691216057308f;  // -2 sqrt(2 / pi)
+constexpr float kGeluCubic = 0.044715f;
+
+void gelu(float* x, std::int64_t n) {
+  const F d;
+  const auto whole = [&](V v) {
+    const V cubed = hn::MulAdd(hn::Mul(hn::Mul(v, v), v), hn::Set(d, kGeluCubic), v);
+    const V limit = hn::Set(d, kMostNegated), power = hn::Mul(cubed, hn::Set(d, kGeluSlope));
+    const V value = hn::Div(v, hn::Add(hn::Set(d, 1.f), hn::Exp(d, hn::Min(power, limit))));
+    // A NaN is not less than the limit, and stays a NaN.
+    return hn::IfThenElse(hn::Lt(power, limit), value, hn::Mul(v, hn::Zero(d)));
+  };
+  const auto lanes = static_cast<std::int64_t>(hn::Lanes(d));
+  std::int64_t i = 0;
+  for (; i + lanes <= n; i += lanes) hn::StoreU(whole(hn::LoadU(d, x + i)), d, x + i);
+  if (i == n) return;
+  // The same instructions for what is left, so that a value's result does not depend on where it stands.
+  HWY_ALIGN float rest[HWY_MAX_BYTES / sizeof(float)] = {};
+  std::copy(x + i, x + n, rest);
+  hn::Store(whole(hn::Load(d, rest)), d, rest);
+  std::copy(rest, rest + (n - i), x + i);
+}
 
 void to_bf16(const float* from, Bf16* to, std::int64_t n) {
   const F d;
@@ -179,6 +209,7 @@ namespace {
 HWY_EXPORT(residual_norm_rows);
 HWY_EXPORT(rms_row_f32);
 HWY_EXPORT(rms_row_bf16);
+HWY_EXPORT(gelu);
 HWY_EXPORT(to_bf16);
 HWY_EXPORT(finite);
 
@@ -188,7 +219,8 @@ constexpr std::int64_t kRowsPerTask = 64, kValuesPerTask = 1 << 16;
 
 void residual_norm(const ResidualNorm& pass, const Threads& threads) {
   const auto run = HWY_DYNAMIC_DISPATCH(residual_norm_rows);
-  threads.parallel_ranges(pass.rows, kRowsPerTask, [&](std::int64_t begin, std::int64_t end) { run(pass, begin, end); });
+  threads.parallel_ranges(pass.rows, kRowsPerTask,
+                          [&](std::int64_t begin, std::int64_t end) { run(pass, begin, end); });
 }
 
 void rms_norm(void* data, DType type, std::int64_t rows, std::int64_t dim, std::int64_t stride, const float* weight,
@@ -197,10 +229,16 @@ void rms_norm(void* data, DType type, std::int64_t rows, std::int64_t dim, std::
   const auto bf16 = HWY_DYNAMIC_DISPATCH(rms_row_bf16);
   threads.parallel_ranges(rows, kRowsPerTask, [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t row = begin; row < end; ++row) {
-      if (type == DType::kBf16) bf16(static_cast<Bf16*>(data) + row * stride, dim, weight, eps);
-      else f32(static_cast<float*>(data) + row * stride, dim, weight, eps);
+      if (type == DType::kBf16)
+        bf16(static_cast<Bf16*>(data) + row * stride, dim, weight, eps);
+      else
+        f32(static_cast<float*>(data) + row * stride, dim, weight, eps);
     }
   });
+}
+
+void gelu_tanh(std::span<float> values) {
+  HWY_DYNAMIC_DISPATCH(gelu)(values.data(), static_cast<std::int64_t>(values.size()));
 }
 
 void convert_to(std::span<const float> from, void* to, DType type) {

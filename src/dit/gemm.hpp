@@ -21,7 +21,7 @@ struct LinearSpec {
   std::int64_t outputs = 0, inputs = 0;
   DType in = DType::kF32, out = DType::kF32;  // in: f32 or bf16, weights are held alike; out: f32 or bf16
   Activation activation = Activation::kNone;
-  std::int64_t tile = 128;  // rows computed together; fewer rows cost as much as a whole tile
+  std::int64_t tile = 64;  // rows computed together; fewer rows cost as much as a whole tile
 };
 
 class Linear {

@@ -49,7 +49,8 @@ void fill_noise(std::uint64_t seed, std::uint64_t first, std::span<float> out) {
     const auto values = four_normals(seed, at / 4);
     const auto skip = static_cast<std::size_t>(at % 4);
     const std::size_t count = std::min(4 - skip, out.size() - done);
-    std::copy_n(values.begin() + static_cast<std::ptrdiff_t>(skip), count, out.begin() + static_cast<std::ptrdiff_t>(done));
+    std::copy_n(values.begin() + static_cast<std::ptrdiff_t>(skip), count,
+                out.begin() + static_cast<std::ptrdiff_t>(done));
     done += count;
   }
 }

@@ -31,7 +31,8 @@ Patches patches_of(std::size_t tokens, std::size_t latents, const WanConfig& con
                    Range range) {
   const TokenGrid& grid = order.grid;
   require(range.begin >= 0 && range.begin <= range.end && range.end <= grid.tokens(),
-          "tokens {} ... {} do not lie within the {} of the grid {}", range.begin, range.end, grid.tokens(), to_string(grid));
+          "tokens {} ... {} do not lie within the {} of the grid {}", range.begin, range.end, grid.tokens(),
+          to_string(grid));
   const std::int64_t patch = config.patch_t * config.patch_h * config.patch_w;
   const auto all = static_cast<std::int64_t>(latents), given = static_cast<std::int64_t>(tokens);
   require(all % (grid.tokens() * patch) == 0, "{} latents do not fill the grid {}", latents, to_string(grid));

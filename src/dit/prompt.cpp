@@ -30,18 +30,20 @@ struct Vocabulary {
   std::vector<std::string> word_of_row;
 };
 
-constexpr std::string_view kKeys[] = {"format", "slots", "objects", "object_categories", "scene_slots",
-                                      "words",  "stop_words", "context_words"};
+constexpr std::string_view kKeys[] = {"format",      "slots", "objects",    "object_categories",
+                                      "scene_slots", "words", "stop_words", "context_words"};
 
 void add_word(Vocabulary& v, const Json& entry, const std::string& where) {
   const auto row = json_need<std::int64_t>(entry, "row", where);
   const auto word = json_need<std::string>(entry, "word", where);
   const auto category = json_need<std::string>(entry, "category", where);
-  if (row != v.rows || row >= kMaxRows) fail(ErrorCode::kBadFile, "{}: word \"{}\" has row {}, not {}", where, word, row, v.rows);
+  if (row != v.rows || row >= kMaxRows)
+    fail(ErrorCode::kBadFile, "{}: word \"{}\" has row {}, not {}", where, word, row, v.rows);
   const bool placed = v.scene_slots.count(category) != 0 ||
                       std::count(v.object_categories.begin(), v.object_categories.end(), category) != 0;
   if (!placed) fail(ErrorCode::kBadFile, "{}: word \"{}\" has the unknown category \"{}\"", where, word, category);
-  const bool hidden = std::any_of(v.contexts.begin(), v.contexts.end(), [&](const auto& c) { return c.second == category; });
+  const bool hidden =
+      std::any_of(v.contexts.begin(), v.contexts.end(), [&](const auto& c) { return c.second == category; });
   auto& table = hidden ? v.told[category] : v.words;
   if (!table.emplace(word, Meaning{category, row}).second) {
     fail(ErrorCode::kBadFile, "{}: word \"{}\" stands twice", where, word);
@@ -53,7 +55,8 @@ void add_word(Vocabulary& v, const Json& entry, const std::string& where) {
 Vocabulary parse_vocabulary(const std::string& text, const std::string& where) {
   const Json json = parse_json(text, where).value();
   refuse_unknown_keys(json, kKeys, where);
-  if (json_need<std::int64_t>(json, "format", where) != 1) fail(ErrorCode::kBadFile, "{}: only format 1 is known", where);
+  if (json_need<std::int64_t>(json, "format", where) != 1)
+    fail(ErrorCode::kBadFile, "{}: only format 1 is known", where);
   Vocabulary v;
   v.slots = static_cast<std::int64_t>(json_need<std::vector<std::string>>(json, "slots", where).size());
   v.objects = json_need<std::int64_t>(json, "objects", where);
@@ -65,9 +68,11 @@ Vocabulary parse_vocabulary(const std::string& text, const std::string& where) {
   const auto per_object = static_cast<std::int64_t>(v.object_categories.size());
   const bool sane = v.slots >= 1 && v.slots <= kMaxSlots && v.objects >= 0 && v.objects <= v.slots &&
                     per_object <= v.slots && v.objects * per_object <= v.slots;
-  if (!sane) fail(ErrorCode::kBadFile, "{}: {} objects of {} words do not fit {} slots", where, v.objects, per_object, v.slots);
+  if (!sane)
+    fail(ErrorCode::kBadFile, "{}: {} objects of {} words do not fit {} slots", where, v.objects, per_object, v.slots);
   for (const auto& [category, slot] : v.scene_slots) {
-    if (slot < 0 || slot >= v.slots) fail(ErrorCode::kBadFile, "{}: slot {} of \"{}\" does not exist", where, slot, category);
+    if (slot < 0 || slot >= v.slots)
+      fail(ErrorCode::kBadFile, "{}: slot {} of \"{}\" does not exist", where, slot, category);
   }
   const auto it = json.find("words");
   if (it == json.end() || !it->is_array()) fail(ErrorCode::kBadFile, "{}: a list \"words\" is needed", where);
@@ -129,7 +134,8 @@ class SlotFiller {
     const auto per_object = static_cast<std::int64_t>(categories.size());
     const auto slot_of = [&] { return static_cast<std::size_t>(object_ * per_object + offset); };
     if (object_ < v_.objects && rows[slot_of()] >= 0) ++object_;
-    require(object_ < v_.objects, "the prompt word \"{}\" begins an object too many; {} are the most", word, v_.objects);
+    require(object_ < v_.objects, "the prompt word \"{}\" begins an object too many; {} are the most", word,
+            v_.objects);
     rows[slot_of()] = meaning.row;
     // An object's phrase ends with its last category (the motion word).
     if (offset + 1 == per_object) ++object_;
@@ -182,7 +188,8 @@ PromptEncoder PromptEncoder::load(const std::filesystem::path& folder) {
          shape_text(shape));
   }
   impl->dim = shape[1];
-  const std::int64_t word_shape[] = {impl->vocabulary.rows, impl->dim}, slot_shape[] = {impl->vocabulary.slots, impl->dim};
+  const std::int64_t word_shape[] = {impl->vocabulary.rows, impl->dim},
+                     slot_shape[] = {impl->vocabulary.slots, impl->dim};
   impl->words = set.read_f32("word_embedding.weight", word_shape);
   impl->slots = set.read_f32("slot_embedding.weight", slot_shape);
   return PromptEncoder(std::move(impl));

@@ -265,9 +265,12 @@ Buffer<float> SafetensorsSet::read_f32(const std::string& name, std::span<const 
   Buffer<std::byte> bytes(t.bytes());
   files_[where_.at(name).file].read(t, bytes.span());
   Buffer<float> values(static_cast<std::size_t>(t.elements()));
-  if (type == "F32") widen<float>(bytes.span(), values.span());
-  else if (type == "BF16") widen<Bf16>(bytes.span(), values.span());
-  else widen<F16>(bytes.span(), values.span());
+  if (type == "F32")
+    widen<float>(bytes.span(), values.span());
+  else if (type == "BF16")
+    widen<Bf16>(bytes.span(), values.span());
+  else
+    widen<F16>(bytes.span(), values.span());
   for (std::size_t i = 0; i < values.size(); ++i) {
     if (!std::isfinite(values[i])) fail(ErrorCode::kBadFile, "{} holds {} at element {}", where(name), values[i], i);
   }

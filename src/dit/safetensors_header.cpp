@@ -13,13 +13,13 @@ namespace tulle {
 namespace {
 
 constexpr std::array kTypes = {
-    SafetensorsType{"BOOL", 8},        SafetensorsType{"F4", 4},           SafetensorsType{"F6_E2M3", 6},
-    SafetensorsType{"F6_E3M2", 6},     SafetensorsType{"U8", 8},           SafetensorsType{"I8", 8},
-    SafetensorsType{"F8_E5M2", 8},     SafetensorsType{"F8_E4M3", 8},      SafetensorsType{"F8_E8M0", 8},
-    SafetensorsType{"F8_E4M3FNUZ", 8}, SafetensorsType{"F8_E5M2FNUZ", 8},  SafetensorsType{"I16", 16},
-    SafetensorsType{"U16", 16},        SafetensorsType{"F16", 16},         SafetensorsType{"BF16", 16},
-    SafetensorsType{"I32", 32},        SafetensorsType{"U32", 32},         SafetensorsType{"F32", 32},
-    SafetensorsType{"F64", 64},        SafetensorsType{"I64", 64},         SafetensorsType{"U64", 64},
+    SafetensorsType{"BOOL", 8},        SafetensorsType{"F4", 4},          SafetensorsType{"F6_E2M3", 6},
+    SafetensorsType{"F6_E3M2", 6},     SafetensorsType{"U8", 8},          SafetensorsType{"I8", 8},
+    SafetensorsType{"F8_E5M2", 8},     SafetensorsType{"F8_E4M3", 8},     SafetensorsType{"F8_E8M0", 8},
+    SafetensorsType{"F8_E4M3FNUZ", 8}, SafetensorsType{"F8_E5M2FNUZ", 8}, SafetensorsType{"I16", 16},
+    SafetensorsType{"U16", 16},        SafetensorsType{"F16", 16},        SafetensorsType{"BF16", 16},
+    SafetensorsType{"I32", 32},        SafetensorsType{"U32", 32},        SafetensorsType{"F32", 32},
+    SafetensorsType{"F64", 64},        SafetensorsType{"I64", 64},        SafetensorsType{"U64", 64},
     SafetensorsType{"C64", 64},
 };
 
@@ -158,8 +158,8 @@ std::string layout_problem(const std::vector<SafetensorsTensor>& tensors, std::u
   for (const SafetensorsTensor& t : tensors) {
     if (t.begin > t.end) return fmt::format("tensor \"{}\": it ends before it begins", shown(t.name));
     if (t.begin != at) {
-      return fmt::format("tensor \"{}\": {} before it at byte {}", shown(t.name), t.begin > at ? "a hole" : "an overlap",
-                         std::min(at, t.begin));
+      return fmt::format("tensor \"{}\": {} before it at byte {}", shown(t.name),
+                         t.begin > at ? "a hole" : "an overlap", std::min(at, t.begin));
     }
     const auto need = needed_bytes(t);
     if (!need || *need != t.bytes()) {

@@ -179,8 +179,10 @@ void Sampler::advance(std::int32_t step, std::span<const float> velocity, std::s
   require(velocity.size() == latents.size(), "{} velocities do not fit {} latents", velocity.size(), latents.size());
   require(step == 0 || impl_->output.empty() || impl_->output.size() == latents.size(),
           "{} latents came after steps with {}", latents.size(), impl_->output.size());
-  if (impl_->options.kind == "euler") impl_->euler(step, velocity, latents);
-  else impl_->unipc(step, velocity, latents);
+  if (impl_->options.kind == "euler")
+    impl_->euler(step, velocity, latents);
+  else
+    impl_->unipc(step, velocity, latents);
   ++impl_->next;
 }
 

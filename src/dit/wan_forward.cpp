@@ -33,7 +33,12 @@ class Pass {
  public:
   Pass(const WanWeights& weights, const WanModel::Input& input, Engine& engine, const Threads& threads,
        WanModel::Workspace& workspace)
-      : w_(weights), in_(input), engine_(engine), threads_(threads), ws_(workspace), type_(weights.activation()),
+      : w_(weights),
+        in_(input),
+        engine_(engine),
+        threads_(threads),
+        ws_(workspace),
+        type_(weights.activation()),
         d_(weights.config.hidden()) {}
 
   void run(std::span<float> velocity, bool check_finite) {
@@ -160,8 +165,10 @@ class Pass {
     ResidualNorm p = plain_norm();
     p.gate = modulation(layer) + kGate1 * d_;
     p.scale_stride = 0;
-    if (b.norm2_weight.empty()) p.norm = RowNorm::kNone;
-    else p.scale = b.norm2_weight.data(), p.shift = b.norm2_bias.data();
+    if (b.norm2_weight.empty())
+      p.norm = RowNorm::kNone;
+    else
+      p.scale = b.norm2_weight.data(), p.shift = b.norm2_bias.data();
     return p;
   }
 
@@ -183,7 +190,9 @@ class Pass {
   // [batch, tokens, heads, head_dim] within rows of `width` elements, `skip` elements from a row's start.
   TensorView heads_of(std::byte* data, std::int64_t tokens, std::int64_t width, std::int64_t skip) const {
     const WanConfig& c = w_.config;
-    return {data + static_cast<std::size_t>(skip) * size_of(type_), type_, {ws_.shape.batch, tokens, c.heads, c.head_dim},
+    return {data + static_cast<std::size_t>(skip) * size_of(type_),
+            type_,
+            {ws_.shape.batch, tokens, c.heads, c.head_dim},
             {tokens * width, width, c.head_dim, 1}};
   }
   TensorView local(Buffer<std::byte>& buffer, std::int64_t width, std::int64_t skip) const {
@@ -194,7 +203,8 @@ class Pass {
     const WanBlock& b = w_.blocks[layer];
     b.qkv.run(ws_.narrow.data(), rows(), ws_.wide.data(), threads_);
     AttendCall call;
-    call.step = in_.step, call.steps = in_.steps, call.layer = static_cast<std::int32_t>(layer), call.branch = in_.branch;
+    call.step = in_.step, call.steps = in_.steps, call.layer = static_cast<std::int32_t>(layer),
+    call.branch = in_.branch;
     call.prologue = {b.norm_q.empty() ? nullptr : b.norm_q.data(), b.norm_k.empty() ? nullptr : b.norm_k.data(),
                      w_.config.eps, ws_.rope.cos.data(), ws_.rope.sin.data()};
     engine_.begin(call, local(ws_.wide, 3 * d_, 0), local(ws_.wide, 3 * d_, d_));
@@ -232,8 +242,10 @@ class Pass {
     cross_attention(layer);
     residual_norm(norm_before_ffn(layer), threads_);
     feed_forward(layer);
-    if (layer + 1 < w_.blocks.size()) modulate(layer + 1);
-    else modulate_head(layer + 1);
+    if (layer + 1 < w_.blocks.size())
+      modulate(layer + 1);
+    else
+      modulate_head(layer + 1);
     residual_norm(norm_of_next(layer), threads_);
     if (check_) require_finite(ws_.x.span(), fmt::format("layer {}", layer));
   }

@@ -42,7 +42,8 @@ std::int64_t predicted_activation_bytes(const WanConfig& c, std::int64_t local_t
   const auto keys = checked_product({batch, text_tokens, text, element});
   const auto rope = checked_product({local_tokens, c.head_dim, element});
   const auto time = checked_product({batch, c.freq_dim + 20 * d, element});
-  require(rows && keys && rope && time, "{} tokens in {} samples are too many to count their bytes", local_tokens, batch);
+  require(rows && keys && rope && time, "{} tokens in {} samples are too many to count their bytes", local_tokens,
+          batch);
   return *rows + *keys + *rope + *time;
 }
 

@@ -21,14 +21,22 @@ constexpr std::array kOutside = {
 
 // Behind "blocks.N.".
 constexpr std::array kInBlock = {
-    Pair{"attn1.to_q.", "self_attn.q."},      Pair{"attn1.to_k.", "self_attn.k."},
-    Pair{"attn1.to_v.", "self_attn.v."},      Pair{"attn1.to_out.0.", "self_attn.o."},
-    Pair{"attn1.norm_q.", "self_attn.norm_q."}, Pair{"attn1.norm_k.", "self_attn.norm_k."},
-    Pair{"attn2.to_q.", "cross_attn.q."},     Pair{"attn2.to_k.", "cross_attn.k."},
-    Pair{"attn2.to_v.", "cross_attn.v."},     Pair{"attn2.to_out.0.", "cross_attn.o."},
-    Pair{"attn2.norm_q.", "cross_attn.norm_q."}, Pair{"attn2.norm_k.", "cross_attn.norm_k."},
-    Pair{"ffn.net.0.proj.", "ffn.0."},        Pair{"ffn.net.2.", "ffn.2."},
-    Pair{"norm2.", "norm3."},                 Pair{"scale_shift_table", "modulation"},
+    Pair{"attn1.to_q.", "self_attn.q."},
+    Pair{"attn1.to_k.", "self_attn.k."},
+    Pair{"attn1.to_v.", "self_attn.v."},
+    Pair{"attn1.to_out.0.", "self_attn.o."},
+    Pair{"attn1.norm_q.", "self_attn.norm_q."},
+    Pair{"attn1.norm_k.", "self_attn.norm_k."},
+    Pair{"attn2.to_q.", "cross_attn.q."},
+    Pair{"attn2.to_k.", "cross_attn.k."},
+    Pair{"attn2.to_v.", "cross_attn.v."},
+    Pair{"attn2.to_out.0.", "cross_attn.o."},
+    Pair{"attn2.norm_q.", "cross_attn.norm_q."},
+    Pair{"attn2.norm_k.", "cross_attn.norm_k."},
+    Pair{"ffn.net.0.proj.", "ffn.0."},
+    Pair{"ffn.net.2.", "ffn.2."},
+    Pair{"norm2.", "norm3."},
+    Pair{"scale_shift_table", "modulation"},
 };
 
 template <std::size_t N>

@@ -15,7 +15,7 @@ namespace {
 constexpr const char* kStem = "diffusion_pytorch_model";
 constexpr std::size_t kConfigLimit = std::size_t{1} << 20;
 // Rows that are never shared out between ranks take small tiles: one time embedding a sample, few text tokens.
-constexpr std::int64_t kTimeTile = 1, kTextTile = 32, kTokenTile = 128;
+constexpr std::int64_t kTimeTile = 1, kTextTile = 32, kTokenTile = 64;
 
 using Shape = std::vector<std::int64_t>;
 
@@ -28,7 +28,8 @@ struct Plain {  // a linear layer before it is packed
 class Reader {
  public:
   Reader(const std::filesystem::path& folder, const WanConfig& config)
-      : config_(config), set_(SafetensorsSet::open_folder(folder, kStem).value()),
+      : config_(config),
+        set_(SafetensorsSet::open_folder(folder, kStem).value()),
         official_(set_.contains(official_wan_name("proj_out.weight"))) {}
 
   Buffer<float> vector(const std::string& name, const Shape& shape) {
@@ -40,7 +41,9 @@ class Reader {
   // `name`.weight and `name`.bias; `shape` is the weight's, its first extent the outputs.
   Plain linear(const std::string& name, const Shape& shape) {
     const Buffer<float> weight = vector(name + ".weight", shape), bias = vector(name + ".bias", {shape[0]});
-    return {{weight.data(), weight.data() + weight.size()}, {bias.data(), bias.data() + bias.size()}, shape[0],
+    return {{weight.data(), weight.data() + weight.size()},
+            {bias.data(), bias.data() + bias.size()},
+            shape[0],
             static_cast<std::int64_t>(weight.size()) / shape[0]};
   }
 
@@ -99,7 +102,8 @@ WanBlock read_block(Reader& reader, std::int64_t index, DType a) {
   const std::string at = fmt::format("blocks.{}.", index);
   const auto square = [&](const char* name) { return reader.linear(at + name, {d, d}); };
   WanBlock b;
-  b.qkv = pack(stack({square("attn1.to_q"), square("attn1.to_k"), square("attn1.to_v")}), a, a, Activation::kNone, kTokenTile);
+  b.qkv = pack(stack({square("attn1.to_q"), square("attn1.to_k"), square("attn1.to_v")}), a, a, Activation::kNone,
+               kTokenTile);
   b.out = pack(square("attn1.to_out.0"), a, DType::kF32, Activation::kNone, kTokenTile);
   b.cross_q = pack(square("attn2.to_q"), a, a, Activation::kNone, kTokenTile);
   b.cross_kv = pack(stack({square("attn2.to_k"), square("attn2.to_v")}), a, a, Activation::kNone, kTextTile);
@@ -126,12 +130,16 @@ void read_outside(Reader& reader, WanWeights& w) {
   const std::string condition = "condition_embedder.";
   w.patch = pack_f32(reader.linear("patch_embedding", {d, c.in_channels, c.patch_t, c.patch_h, c.patch_w}),
                      Activation::kNone, kTokenTile);
-  w.time1 = pack_f32(reader.linear(condition + "time_embedder.linear_1", {d, c.freq_dim}), Activation::kSilu, kTimeTile);
+  w.time1 =
+      pack_f32(reader.linear(condition + "time_embedder.linear_1", {d, c.freq_dim}), Activation::kSilu, kTimeTile);
   w.time2 = pack_f32(reader.linear(condition + "time_embedder.linear_2", {d, d}), Activation::kNone, kTimeTile);
   w.time_proj = pack_f32(reader.linear(condition + "time_proj", {6 * d, d}), Activation::kNone, kTimeTile);
-  w.text1 = pack_f32(reader.linear(condition + "text_embedder.linear_1", {d, c.text_dim}), Activation::kGeluTanh, kTextTile);
-  w.text2 = pack(reader.linear(condition + "text_embedder.linear_2", {d, d}), DType::kF32, DType::kF32, Activation::kNone, kTextTile);
-  w.head = pack_f32(channels_first(reader.linear("proj_out", {c.out_features(), d}), c.out_channels), Activation::kNone, kTokenTile);
+  w.text1 =
+      pack_f32(reader.linear(condition + "text_embedder.linear_1", {d, c.text_dim}), Activation::kGeluTanh, kTextTile);
+  w.text2 = pack(reader.linear(condition + "text_embedder.linear_2", {d, d}), DType::kF32, DType::kF32,
+                 Activation::kNone, kTextTile);
+  w.head = pack_f32(channels_first(reader.linear("proj_out", {c.out_features(), d}), c.out_channels), Activation::kNone,
+                    kTokenTile);
   w.head_modulation = reader.vector("scale_shift_table", {1, 2, d});
 }
 
@@ -166,8 +174,8 @@ std::int64_t weight_bytes(const WanWeights& w) {
   for (const Linear* l : linears(w)) bytes += l->weight_bytes();
   for (const WanBlock& b : w.blocks) {
     for (const Linear* l : linears(b)) bytes += l->weight_bytes();
-    for (const Buffer<float>* v : {&b.norm_q, &b.norm_k, &b.cross_norm_q, &b.cross_norm_k, &b.norm2_weight,
-                                   &b.norm2_bias, &b.modulation}) {
+    for (const Buffer<float>* v :
+         {&b.norm_q, &b.norm_k, &b.cross_norm_q, &b.cross_norm_k, &b.norm2_weight, &b.norm2_bias, &b.modulation}) {
       floats += v->size();
     }
   }

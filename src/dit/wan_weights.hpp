@@ -11,8 +11,8 @@
 namespace tulle {
 
 struct WanBlock {
-  Linear qkv, out;                        // self-attention; q, k and v in one product
-  Linear cross_q, cross_kv, cross_out;    // cross-attention
+  Linear qkv, out;                      // self-attention; q, k and v in one product
+  Linear cross_q, cross_kv, cross_out;  // cross-attention
   Linear ffn_up, ffn_down;
   Buffer<float> norm_q, norm_k;              // [hidden], empty without qk_norm
   Buffer<float> cross_norm_q, cross_norm_k;  // as above

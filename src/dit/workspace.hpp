@@ -31,11 +31,11 @@ class WanModel::Workspace {
 
   const WanWeights* owner;  // the model it was made for
   WanShape shape;
-  Buffer<float> x;           // [rows, hidden]: the residual stream
-  Buffer<float> update;      // [rows, hidden]: what a sub-layer adds to it; then the head's input
-  Buffer<std::byte> narrow;  // [rows, hidden] activations
-  Buffer<std::byte> wide;    // [rows, max(3 hidden, ffn_dim)] activations
-  Buffer<float> time;        // [batch, freq_dim + 8 hidden], see embed_time
+  Buffer<float> x;                          // [rows, hidden]: the residual stream
+  Buffer<float> update;                     // [rows, hidden]: what a sub-layer adds to it; then the head's input
+  Buffer<std::byte> narrow;                 // [rows, hidden] activations
+  Buffer<std::byte> wide;                   // [rows, max(3 hidden, ffn_dim)] activations
+  Buffer<float> time;                       // [batch, freq_dim + 8 hidden], see embed_time
   std::array<Buffer<float>, 2> modulation;  // [batch, 6, hidden] of this layer and the next; scales hold 1 + scale
   std::array<TextKeys, 2> text;             // by branch
 

@@ -50,9 +50,9 @@ void check_pass(const Pass& p, DType type, int width) {
     for (std::int64_t i = 0; i < p.dim; ++i) {
       want[i] = old[at + i] + (p.update ? double{update[at + i]} * (p.gate ? gate[s + i] : 1.f) : 0.0);
       EXPECT_NEAR(x[at + i], want[i], 2e-6);
-      mean += want[i] / p.dim;
+      mean += want[i] / static_cast<double>(p.dim);
     }
-    for (double v : want) variance += (v - mean) * (v - mean) / p.dim;
+    for (double v : want) variance += (v - mean) * (v - mean) / static_cast<double>(p.dim);
     for (std::int64_t i = 0; i < p.dim; ++i) {
       double y = p.norm == RowNorm::kLayer ? (want[i] - mean) / std::sqrt(variance + 1e-6) : want[i];
       if (p.scale) y = y * scale[s + i] + shift[s + i];
@@ -95,7 +95,8 @@ TEST(RmsNorm, NormsRowsInPlaceAndLeavesTheRest) {
     rms_norm(narrow.data(), DType::kBf16, 4, dim, 2 * dim, weight.data(), 1e-6f, Threads(2));
     for (std::int64_t row = 0; row < 4; ++row) {
       double square = 0;
-      for (std::int64_t i = 0; i < dim; ++i) square += double{old[row * 2 * dim + i]} * old[row * 2 * dim + i] / dim;
+      for (std::int64_t i = 0; i < dim; ++i)
+        square += double{old[row * 2 * dim + i]} * old[row * 2 * dim + i] / static_cast<double>(dim);
       for (std::int64_t i = 0; i < 2 * dim; ++i) {
         const std::int64_t at = row * 2 * dim + i;
         const double want = i < dim ? old[at] / std::sqrt(square + 1e-6) * weight[i] : old[at];
@@ -104,6 +105,23 @@ TEST(RmsNorm, NormsRowsInPlaceAndLeavesTheRest) {
       }
     }
   }
+}
+
+TEST(Gelu, AgreesWithDoubleFromEndToEnd) {
+  std::vector<float> values{0.f, -0.f, 1e-30f, -1e-30f, 6.f, -6.f, 30.f, -30.f, 1e20f, -1e20f, 3e38f, -3e38f};
+  for (int i = 0; i < 2001; ++i) values.push_back(static_cast<float>(i - 1000) * 0.0123f);
+  const auto old = values;
+  gelu_tanh(values);
+  for (std::size_t i = 0; i < old.size(); ++i) {
+    const double x = old[i], u = std::sqrt(2 / M_PI) * (x + 0.044715 * x * x * x);
+    const double want = x / (1 + std::exp(-2 * u));
+    EXPECT_NEAR(values[i], want, 1e-6 * (1 + std::fabs(u)) * std::fabs(want) + 1e-30) << x;
+  }
+  std::vector<float> alone{old[20]}, nan{std::numeric_limits<float>::quiet_NaN()};
+  gelu_tanh(alone);
+  gelu_tanh(nan);
+  EXPECT_EQ(alone[0], values[20]);
+  EXPECT_TRUE(std::isnan(nan[0]));
 }
 
 TEST(Convert, RoundsToNearestEvenAsTheScalarDoes) {

@@ -80,7 +80,8 @@ TEST(Linear, Bf16RoundsInputsWeightsAndResultOnly) {
   const std::int64_t rows = 200;
   const auto w = random_values(96 * 64, 1, 0.2f), b = random_values(96, 2), x = random_values(rows * 64, 3);
   const auto xb = rounded(x);
-  const auto want = reference({96, 64, DType::kF32, DType::kF32, Activation::kGeluTanh}, widened(xb), widened(rounded(w)), b, rows);
+  const auto want =
+      reference({96, 64, DType::kF32, DType::kF32, Activation::kGeluTanh}, widened(xb), widened(rounded(w)), b, rows);
   {
     const Linear linear({96, 64, DType::kBf16, DType::kF32, Activation::kGeluTanh}, w, b);
     std::vector<float> y(rows * 96);

@@ -114,8 +114,10 @@ TEST_F(Prompt, RefusesBadVocabularies) {
   refused("\"word\": \"blue\"", "\"word\": \"red\"", "stands twice");
   refused("\"category\": \"light\"", "\"category\": \"sound\"", "unknown category");
   refused("{\"row\": 6, \"word\": \"dim\", \"category\": \"light\"}", "7", "\"row\" is missing");
-  refused(", {\"row\": 5, \"word\": \"near\", \"category\": \"view\"},\n    {\"row\": 6, \"word\": \"dim\", \"category\": \"light\"}", "",
-          "word_embedding");
+  refused(
+      ", {\"row\": 5, \"word\": \"near\", \"category\": \"view\"},\n    {\"row\": 6, \"word\": \"dim\", \"category\": "
+      "\"light\"}",
+      "", "word_embedding");
 }
 
 TEST(PromptOfTheShippedModel, CaptionsFillTheirSlots) {
@@ -123,10 +125,12 @@ TEST(PromptOfTheShippedModel, CaptionsFillTheirSlots) {
   if (!fs::exists(folder / "text.safetensors")) GTEST_SKIP() << "models/tiny holds no text table";
   const PromptEncoder encoder = PromptEncoder::load(folder);
   const auto slots = encoder.parse(
-      "a large red striped circle moving left and a small blue plain square still crossing over grey waves, camera pans "
+      "a large red striped circle moving left and a small blue plain square still crossing over grey waves, camera "
+      "pans "
       "right, light dimming");
-  const std::vector<std::string> want{"large", "red", "striped", "circle", "left", "small", "blue", "plain", "square", "still",
-                                      "", "", "", "", "", "grey", "waves", "right", "dimming", "crossing"};
+  const std::vector<std::string> want{"large", "red",    "striped", "circle", "left",    "small",   "blue",
+                                      "plain", "square", "still",   "",       "",        "",        "",
+                                      "",      "grey",   "waves",   "right",  "dimming", "crossing"};
   EXPECT_EQ(slots, want);
 }
 
@@ -134,17 +138,19 @@ class CodecFile : public testing::Test {
  protected:
   void write(const std::vector<float>& mean, const std::vector<float>& basis, const std::vector<float>& scale) {
     const auto c = static_cast<std::int64_t>(scale.size());
-    write_file_atomic(folder.path / "codec.safetensors",
-                      serialize_safetensors(std::vector{entry("mean", {48}, mean),
-                                                        entry("basis", {c, static_cast<std::int64_t>(basis.size()) / c}, basis),
-                                                        entry("scale", {c}, scale)}));
+    write_file_atomic(
+        folder.path / "codec.safetensors",
+        serialize_safetensors(std::vector{entry("mean", {48}, mean),
+                                          entry("basis", {c, static_cast<std::int64_t>(basis.size()) / c}, basis),
+                                          entry("scale", {c}, scale)}));
   }
   TemporaryFolder folder;
 };
 
 TEST_F(CodecFile, FullBasisRestoresEveryPixel) {
   std::vector<float> mean(48, 0.4f), basis(48 * 48), scale(48);
-  for (int i = 0; i < 48; ++i) basis[i * 48 + (i * 7) % 48] = i % 2 == 0 ? 1.f : -1.f, scale[i] = 0.5f + 0.1f * i;
+  for (int i = 0; i < 48; ++i)
+    basis[i * 48 + (i * 7) % 48] = i % 2 == 0 ? 1.f : -1.f, scale[i] = 0.5f + 0.1f * static_cast<float>(i);
   write(mean, basis, scale);
   const Codec codec = Codec::load(folder.path);
   EXPECT_EQ(codec.channels(), 48);

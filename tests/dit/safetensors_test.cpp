@@ -75,8 +75,8 @@ TEST(Safetensors, RefusesWhatBreaksARule) {
       {R"({"__metadata__":{"a":1}})", 0, "a number where none may be"},
       {R"({"__metadata__":{"a":{}}})", 0, "an object where none may be"},
       {R"({"__metadata__":{"a":"1","a":"2"}})", 0, "stands twice"},
-      {R"({"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4]},"a":{"dtype":"F32","shape":[1],"data_offsets":[4,8]}})", 8,
-       "key \"a\" stands twice"},
+      {R"({"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4]},"a":{"dtype":"F32","shape":[1],"data_offsets":[4,8]}})",
+       8, "key \"a\" stands twice"},
       {R"({"a":{"dtype":"F32","shape":[1],"shape":[1],"data_offsets":[0,4]}})", 4, "key \"shape\" stands twice"},
       {R"({"a":{"dtype":"F32","shape":[1]}})", 4, "are needed"},
       {R"({"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4],"extra":1}})", 4, "unknown key"},
@@ -90,14 +90,15 @@ TEST(Safetensors, RefusesWhatBreaksARule) {
       {R"({"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4,4]}})", 4, "needs two numbers"},
       {R"({"a":{"dtype":"F32","shape":[1],"data_offsets":[4,0]}})", 4, "ends before it begins"},
       {R"({"a":{"dtype":"F32","shape":[1],"data_offsets":[4,8]}})", 8, "a hole"},
-      {R"({"a":{"dtype":"F32","shape":[2],"data_offsets":[0,8]},"b":{"dtype":"F32","shape":[1],"data_offsets":[4,8]}})", 8,
-       "an overlap"},
+      {R"({"a":{"dtype":"F32","shape":[2],"data_offsets":[0,8]},"b":{"dtype":"F32","shape":[1],"data_offsets":[4,8]}})",
+       8, "an overlap"},
       {R"({"a":{"dtype":"F32","shape":[2],"data_offsets":[0,4]}})", 4, "do not fill"},
       {R"({"a":{"dtype":"F4","shape":[3],"data_offsets":[0,1]}})", 1, "do not fill"},
       {R"({"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}})", 5, "the file holds 5"},
       {R"({"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}})", 3, "the file holds 3"},
   };
-  for (const Case& c : cases) EXPECT_NE(problem(c.json, c.data).find(c.says), std::string::npos) << c.json << " -> " << problem(c.json, c.data);
+  for (const Case& c : cases)
+    EXPECT_NE(problem(c.json, c.data).find(c.says), std::string::npos) << c.json << " -> " << problem(c.json, c.data);
   EXPECT_NE(problem(std::string("{}\0{", 4)).find("zero byte"), std::string::npos);
   EXPECT_NE(problem("{\"\xff\":1}").find("not valid JSON"), std::string::npos);
 }
@@ -122,7 +123,8 @@ TEST(Safetensors, BoundsTheHeaderLength) {
 // Corrupts a header in every way that is cheap to draw; what is accepted must still cover the data exactly.
 TEST(Safetensors, MutatedHeadersNeverLeaveTheirBounds) {
   const std::string good = with_header(kGood, std::string(20, '\1'));
-  const std::string pieces[] = {"{", "}", "[", "]", "\"", ",", ":", "0", "18446744073709551615", "\\u0000", "\"a\"", "F64"};
+  const std::string pieces[] = {"{",       "}",     "[",  "]", "\"", ",", ":", "0", "18446744073709551615",
+                                "\\u0000", "\"a\"", "F64"};
   std::mt19937 random(7);
   int accepted = 0;
   for (int i = 0; i < 150'000; ++i) {
@@ -130,11 +132,20 @@ TEST(Safetensors, MutatedHeadersNeverLeaveTheirBounds) {
     for (int edits = 1 + static_cast<int>(random() % 3); edits > 0; --edits) {
       const std::size_t at = random() % file.size();
       switch (random() % 5) {
-        case 0: file[at] = static_cast<char>(random()); break;
-        case 1: file[at] = static_cast<char>(file[at] ^ (1 << (random() % 8))); break;
-        case 2: file.erase(at, 1 + random() % 4); break;
-        case 3: file.insert(at, pieces[random() % std::size(pieces)]); break;
-        default: file.resize(at);
+        case 0:
+          file[at] = static_cast<char>(random());
+          break;
+        case 1:
+          file[at] = static_cast<char>(file[at] ^ (1 << (random() % 8)));
+          break;
+        case 2:
+          file.erase(at, 1 + random() % 4);
+          break;
+        case 3:
+          file.insert(at, pieces[random() % std::size(pieces)]);
+          break;
+        default:
+          file.resize(at);
       }
       if (file.empty()) break;
     }
@@ -223,7 +234,8 @@ TEST_F(Shards, MustMatchTheIndex) {
 
 TEST_F(Shards, MayNotLeaveTheFolder) {
   expect(R"({"weight_map":{"a":"1.safetensors","b":"../out.safetensors"}})", "..");
-  expect(R"({"weight_map":{"a":"1.safetensors","b":")" + (folder.path / "out.safetensors").string() + "\"}}", "absolute");
+  expect(R"({"weight_map":{"a":"1.safetensors","b":")" + (folder.path / "out.safetensors").string() + "\"}}",
+         "absolute");
   fs::create_symlink(folder.path / "out.safetensors", in() / "link.safetensors");
   expect(R"({"weight_map":{"a":"1.safetensors","b":"link.safetensors"}})", "links out of the folder");
   expect(R"({"weight_map":{"a":"1.safetensors","b":"absent.safetensors"}})", "No such file");

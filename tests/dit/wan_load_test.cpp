@@ -170,9 +170,33 @@ TEST_F(WanLoad, RefusesBadConfigurations) {
   }
 }
 
+TEST(WanConfigFile, OfficialWordsMeanTheSame) {
+  const std::string text = R"({"_class_name": "WanModel", "_diffusers_version": "0.30.0", "dim": 1536, "eps": 1e-06,
+    "ffn_dim": 8960, "freq_dim": 256, "in_dim": 16, "model_type": "t2v", "num_heads": 12, "num_layers": 30,
+    "out_dim": 16, "text_len": 512})";
+  const WanConfig c = parse_wan_config(text, "config.json");
+  EXPECT_EQ(c.heads, 12);
+  EXPECT_EQ(c.head_dim, 128);
+  EXPECT_EQ(c.layers, 30);
+  EXPECT_EQ(c.ffn_dim, 8960);
+  EXPECT_EQ(c.text_dim, 4096);
+  EXPECT_EQ(c.patch_features(), 64);
+  EXPECT_TRUE(c.qk_norm && c.cross_attn_norm);
+  const auto refused = [&](const std::string& from, const std::string& to) {
+    std::string changed = text;
+    changed.replace(changed.find(from), from.size(), to);
+    EXPECT_THROW(parse_wan_config(changed, "config.json"), Error) << to;
+  };
+  refused("\"t2v\"", "\"i2v\"");
+  refused("1536", "1537");
+  refused("\"num_heads\": 12", "\"num_heads\": 0");
+  refused("text_len", "text_length");
+}
+
 TEST_F(WanLoad, RefusesCallsThatDoNotFit) {
   ASSERT_EQ(refusal(), "");
-  const WanModel model = WanModel::load(folder.path, Precision::kF32), other = WanModel::load(folder.path, Precision::kF32);
+  const WanModel model = WanModel::load(folder.path, Precision::kF32),
+                 other = WanModel::load(folder.path, Precision::kF32);
   const WanConfig& c = model.config();
   const Threads threads(1);
   const auto fabric = make_self_fabric();

@@ -95,7 +95,8 @@ TEST_P(WanParity, Bf16IsNear) {
 
 INSTANTIATE_TEST_SUITE_P(Diffusers, WanParity, testing::ValuesIn(all_cases()), [](const auto& info) {
   std::string name = info.param.model + "_" + info.param.key;
-  std::replace_if(name.begin(), name.end(), [](char c) { return !std::isalnum(static_cast<unsigned char>(c)); }, '_');
+  std::replace_if(
+      name.begin(), name.end(), [](char c) { return !std::isalnum(static_cast<unsigned char>(c)); }, '_');
   return name;
 });
 
