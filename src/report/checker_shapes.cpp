@@ -60,7 +60,7 @@ ShapeFit descend(const FrameRegions& frame, int region, int shape, ShapeFit best
 double shape_distance(int shape, double dx, double dy, double r) {
   const double ax = std::fabs(dx), ay = std::fabs(dy);
   switch (shape) {
-    case 0: return std::hypot(dx, dy) - r;
+    case 0: return std::sqrt(dx * dx + dy * dy) - r;
     case 1: return std::max(ax, ay) - 0.88 * r;
     case 2: return std::max(dy - 0.9 * r, 0.866 * ax - 0.5 * dy - 0.45 * r);
     default: {

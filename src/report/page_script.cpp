@@ -44,6 +44,8 @@ function bytes(n) {
 const times = x => x === null ? "\u2013" : x.toFixed(2) + "\u00d7";
 const percent = x => (100 * x).toFixed(1) + " %";
 
+const split = text => text.split(" ");  // "1.5 s" -> value, unit
+
 function tile(value, unit, name, note, lead) {
   const number = el("div", {class: "value"}, value);
   if (unit) number.append(el("small", {}, unit));
@@ -64,12 +66,12 @@ function tiles() {
   if (dense) {
     list.push(tile(report.speedup.dit.toFixed(2), "\u00d7", "DiT speed-up",
                    "ceiling by Amdahl " + times(report.amdahl_ceiling), true));
-    list.push(tile(report.speedup.attention.toFixed(2), "\u00d7", "Attention speed-up", "selection included"));
-    list.push(tile(report.speedup.total.toFixed(2), "\u00d7", "Total speed-up",
+    list.push(tile(report.speedup.attention.toFixed(2), "\u00d7", "Attention", "selection included"));
+    list.push(tile(report.speedup.total.toFixed(2), "\u00d7", "End to end",
                    seconds(report.time.total_s) + " against " + seconds(dense.time.total_s)));
   } else {
-    list.push(tile(seconds(report.time.dit_s), "", "DiT time", null, true));
-    list.push(tile(seconds(report.time.total_s), "", "Total time"));
+    list.push(tile(...split(seconds(report.time.dit_s)), "DiT time", null, true));
+    list.push(tile(...split(seconds(report.time.total_s)), "Total time"));
   }
   list.push(tile((100 * report.density.overall).toFixed(1), "%", "Density", "kept token pairs"));
   if (report.quality) {
@@ -78,22 +80,29 @@ function tiles() {
                    "SSIM " + report.quality.ssim.toFixed(4)));
   }
   if (report.ranks > 1) {
-    list.push(tile(bytes(report.bytes.sent), "", "Between ranks",
+    list.push(tile(...split(bytes(report.bytes.sent)), "Between ranks",
                    dense ? "dense: " + bytes(report.bytes.dense_sent) : null));
     list.push(tile(report.balance.time.toFixed(2), "\u00d7", "Imbalance", "slowest rank over mean"));
   }
-  list.push(tile(bytes(report.memory.peak), "", "Peak memory",
+  list.push(tile(...split(bytes(report.memory.peak)), "Peak memory",
                  report.memory.predicted ? "predicted: " + bytes(report.memory.predicted) : null));
   $("tiles").append(...list);
 }
 
-function screen(source, name, note) {
+function screen(source, name, remark) {
   const video = el("video", {playsinline: "", preload: "auto"});
   video.muted = true;
   video.loop = true;
+  video.onerror = () => console.error("the clip " + name + " cannot be played");
   video.src = source;
+  // The time of the picture that is on the screen; null where the browser does not tell.
+  video.shown = null;
+  if (video.requestVideoFrameCallback) {
+    const note = (_, frame) => { video.shown = frame.mediaTime; video.requestVideoFrameCallback(note); };
+    video.requestVideoFrameCallback(note);
+  }
   $("screens").append(el("figure", {}, video,
-                         el("figcaption", {}, el("span", {}, name), el("span", {}, note))));
+                         el("figcaption", {}, el("span", {}, name), el("span", {}, remark))));
   return video;
 }
 
@@ -104,7 +113,7 @@ function difference(a, b) {
                          el("figcaption", {}, el("span", {}, "Difference"), el("span", {}, "8 times amplified"))));
   const pen = canvas.getContext("2d");
   return () => {
-    if (!a.videoWidth || !b.videoWidth) return;
+    if (!a.videoWidth || !b.videoWidth || a.shown !== b.shown) return;
     if (canvas.width !== a.videoWidth) { canvas.width = a.videoWidth; canvas.height = a.videoHeight; }
     pen.globalCompositeOperation = "copy";
     pen.drawImage(a, 0, 0);
@@ -187,7 +196,7 @@ function bars() {
   const share = t => t.dit_s > 0 ? t.attention_s / t.dit_s : 0;
   $("time-hint").textContent = dense
     ? "Attention is " + percent(share(dense.time)) + " of the dense DiT time; at density " +
-      report.density.overall.toFixed(3) + " the DiT can become at most " + times(report.amdahl_ceiling) + " faster."
+      report.density.overall.toFixed(3) + " the DiT can run at most " + times(report.amdahl_ceiling) + " as fast."
     : "Attention is " + percent(share(report.time)) + " of the DiT time. There was no dense run to compare with.";
 }
 
@@ -201,6 +210,10 @@ function heat() {
   if (!rows.length) return;
   const heads = Math.max(...rows.map(r => r.length));
   const box = $("heat");
+  if (heads > 16) {
+    box.classList.add("many");
+    box.closest(".pair").classList.add("wide");
+  }
   box.style.gridTemplateColumns = "max-content repeat(" + (heads + 1) + ", minmax(0, 1fr))";
   box.append(el("span", {}, ""));
   for (let h = 0; h < heads; ++h) box.append(el("span", {class: "head"}, heads <= 16 ? String(h) : ""));

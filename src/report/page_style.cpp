@@ -30,20 +30,20 @@ header { display: flex; flex-wrap: wrap; align-items: baseline; gap: 4px 16px; m
 .brand b { width: 5px; height: 5px; border-radius: 1.2px; background: var(--rest); }
 .brand b.on { background: var(--accent); }
 .where { color: var(--soft); margin-left: auto; }
-h1 { flex-basis: 100%; margin: 14px 0 2px; font-size: clamp(21px, 3.2vw, 31px); line-height: 1.25; font-weight: 620;
+h1 { flex-basis: 100%; margin: 14px 0 2px; font-size: clamp(20px, 2.6vw, 27px); line-height: 1.3; font-weight: 600;
   letter-spacing: -.018em; text-wrap: balance; }
 h2 { font-size: 16px; margin: 0 0 4px; font-weight: 620; letter-spacing: -.005em; }
-.hint { color: var(--soft); margin: 0 0 14px; font-size: 13.5px; max-width: 76ch; }
+.hint { color: var(--soft); margin: 0 0 14px; font-size: 13.5px; max-width: 96ch;
+  text-wrap: pretty; }
 section { background: var(--card); border: 1px solid var(--line); border-radius: 14px; padding: 20px; margin-top: 16px;
   box-shadow: var(--shadow); min-width: 0; }
 .pair { display: grid; grid-template-columns: repeat(2, minmax(0, 1fr)); gap: 16px; }
 .pair > section { margin-top: 16px; }
 [hidden] { display: none !important; }
 
-.tiles { display: grid; grid-template-columns: repeat(auto-fit, minmax(132px, 1fr)); gap: 1px; padding: 0;
-  overflow: hidden; background: var(--line); }
-.tile { background: var(--card); padding: 15px 18px 14px; }
-.tile .value { font-size: 28px; font-weight: 620; letter-spacing: -.03em; line-height: 1.2; white-space: nowrap; }
+.tiles { display: flex; flex-wrap: wrap; gap: 1px; padding: 0; overflow: hidden; background: var(--line); }
+.tile { background: var(--card); padding: 15px 15px 14px; flex: 1 1 136px; }
+.tile .value { font-size: 26px; font-weight: 620; letter-spacing: -.03em; line-height: 1.2; white-space: nowrap; }
 .tile .value small { font-size: 15px; font-weight: 500; color: var(--soft); letter-spacing: 0; margin-left: 2px; }
 .tile .name { color: var(--soft); font-size: 13px; }
 .tile .note { color: var(--soft); font-size: 12.5px; margin-top: 3px; }
@@ -51,6 +51,7 @@ section { background: var(--card); border: 1px solid var(--line); border-radius:
 
 .screens { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(260px, 100%), 1fr)); gap: 14px; }
 figure { margin: 0; min-width: 0; }
+.screens figure:only-child { width: 100%; max-width: 560px; justify-self: center; }
 figure video, figure canvas.wide { width: 100%; display: block; border-radius: 9px; background: #000; }
 figcaption { display: flex; justify-content: space-between; gap: 8px; font-size: 13px; padding-top: 7px; }
 figcaption span + span { color: var(--soft); }
@@ -76,6 +77,10 @@ input[type=range] { flex: 1; accent-color: var(--accent); min-width: 60px; }
 .heat .cell { aspect-ratio: 1.7; border-radius: 3px; display: grid; place-items: center; font-size: 11px; min-width: 0;
   overflow: hidden; }
 .heat .head { text-align: center; }
+.heat.many { gap: 1px; font-size: 10px; line-height: 1.2; }
+.heat.many .cell { aspect-ratio: auto; height: 100%; min-height: 11px; border-radius: 1px; }
+.pair.wide { grid-template-columns: minmax(0, 1fr); gap: 0; }
+.pair.wide svg { max-width: 560px; }
 .heat .mean { border-left: 2px solid var(--card); }
 .scale { display: flex; align-items: center; gap: 8px; color: var(--soft); font-size: 12.5px; margin-top: 12px; }
 .scale i { flex: 0 0 120px; height: 8px; border-radius: 4px; }
@@ -108,7 +113,7 @@ footer { color: var(--soft); font-size: 12.5px; margin-top: 22px; }
 @media (max-width: 760px) {
   main { padding: 18px 12px 40px; } section { padding: 16px 14px; border-radius: 12px; }
   .pair { grid-template-columns: minmax(0, 1fr); gap: 0; } .where { margin-left: 0; flex-basis: 100%; }
-  .tiles { grid-template-columns: repeat(2, 1fr); padding: 0; } .tile .value { font-size: 24px; }
+  .tiles { padding: 0; } .tile { flex-basis: 40%; } .tile .value { font-size: 24px; }
   .bar { grid-template-columns: 62px minmax(0, 1fr) 60px; gap: 8px; font-size: 13px; }
   .masks { grid-template-columns: repeat(auto-fill, minmax(84px, 1fr)); gap: 10px; }
   .heat .cell { font-size: 0; }

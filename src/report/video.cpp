@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <mutex>
 
 #include "base/env.hpp"
 #include "base/fail.hpp"
@@ -102,7 +103,8 @@ void write_mp4(const fs::path& path, const Video& video, int frames_per_second) 
                              frames_per_second, message.data(), message.size());
     if (failed != 0) fail(ErrorCode::kIo, "cannot write {}: {}", path.string(), message.data());
   });
-  log(LogLevel::kInfo, "route: {} encoded by {}", path.filename().string(), message.data());
+  static std::once_flag once;
+  std::call_once(once, [&] { log(LogLevel::kInfo, "route: videos are encoded by {}", message.data()); });
 }
 
 }  // namespace tulle

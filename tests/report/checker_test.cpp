@@ -15,7 +15,7 @@ using scene::facts;
 using scene::Object;
 using scene::Scene;
 
-constexpr std::uint32_t kScenes = 24;
+constexpr std::uint32_t kScenes = 12;
 
 Scene still_life() {
   Scene s;
@@ -66,7 +66,7 @@ TEST(Checker, PassesNoisyClips) {
 }
 
 TEST(Checker, PassesOtherGeometries) {
-  for (const auto& [frames, height, width] : {std::array<std::int64_t, 3>{13, 160, 192}, {5, 192, 320}}) {
+  for (const auto& [frames, height, width] : {std::array<int, 3>{13, 160, 192}, {5, 192, 320}}) {
     for (std::uint32_t seed = 1; seed <= 4; ++seed) {
       const Scene s = scene::random_scene(seed, 3, frames, height, width);
       EXPECT_TRUE(check_clip(draw(s, frames, height, width), facts(s)).passed()) << height << " seed " << seed;
@@ -87,8 +87,8 @@ TEST(Checker, TakesAZoomOutOfTheMotion) {
   Scene s;  // a still object far from the middle, in a clip that zooms in by 12 %
   Object o{.colour = 1, .shape = 1, .motion = 4, .x = 250, .y = 96, .radius = 22};
   Video clip = draw(s, 9, 192, 320);
-  for (std::int64_t f = 0; f < 9; ++f) {
-    const double g = std::pow(1.12, static_cast<double>(f) / 8);
+  for (int f = 0; f < 9; ++f) {
+    const double g = std::pow(1.12, f / 8.0);
     Object now = o;
     now.x = 160 + (o.x - 160) * g, now.y = 96, now.radius = o.radius * g;
     s.objects = {now};
@@ -167,8 +167,10 @@ TEST(Checker, CatchesAStretchedShape) {
 }
 
 TEST(Checker, SeesNothingOnBackgroundsAndNoise) {
-  EXPECT_TRUE(observe_clip(draw({}, 9, 128, 128)).empty());
-  EXPECT_TRUE(observe_clip(draw({.noise = 0.08}, 9, 128, 128)).empty());
+  Scene noise;
+  EXPECT_TRUE(observe_clip(draw(noise, 9, 128, 128)).empty());
+  noise.noise = 0.08;
+  EXPECT_TRUE(observe_clip(draw(noise, 9, 128, 128)).empty());
   Video nan{2, 16, 16, std::vector<float>(2 * 16 * 16 * 3, std::numeric_limits<float>::quiet_NaN())};
   EXPECT_TRUE(observe_clip(nan).empty());
 }

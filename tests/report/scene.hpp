@@ -32,7 +32,7 @@ struct Object {
   std::size_t colour = 0, shape = 0, motion = 4;
   int texture = 0;  // 0 plain, 1 striped, 2 checked
   double x = 64, y = 64, radius = 16, vx = 0, vy = 0;
-  std::int64_t from = 0, to = 1 << 20;  // frames in which it is there
+  int from = 0, to = 1 << 20;  // frames in which it is there
   double stretch = 1;                   // widens the shape; 1 for a right one
 };
 
@@ -54,7 +54,7 @@ inline bool inside(const Object& o, double x, double y) {
 }
 
 // Share of a pixel that the object covers, from 4 x 4 samples.
-inline double coverage(const Object& o, std::int64_t px, std::int64_t py) {
+inline double coverage(const Object& o, int px, int py) {
   const double reach = 1.1 * o.radius * std::max(1.0, o.stretch) + 1;
   if (std::fabs(px + 0.5 - o.x) > reach || std::fabs(py + 0.5 - o.y) > reach) return 0;
   int hits = 0;
@@ -69,21 +69,21 @@ inline double shade(const Object& o, double x, double y) {
   return 1.0;
 }
 
-inline Video draw(const Scene& scene, std::int64_t frames, std::int64_t height, std::int64_t width) {
+inline Video draw(const Scene& scene, int frames, int height, int width) {
   Video video{frames, height, width, std::vector<float>(static_cast<std::size_t>(frames * height * width * 3))};
   std::mt19937 random(scene.seed);
   std::normal_distribution<double> normal(0, 1);
   float* out = video.rgb.data();
-  for (std::int64_t f = 0; f < frames; ++f) {
-    const double t = frames == 1 ? 0 : static_cast<double>(f) / static_cast<double>(frames - 1);
+  for (int f = 0; f < frames; ++f) {
+    const double t = frames == 1 ? 0 : static_cast<double>(f) / (frames - 1);
     const double light = scene.light_begin + (scene.light_end - scene.light_begin) * t;
     std::vector<Object> now;
     for (Object o : scene.objects) {
-      o.x += o.vx * static_cast<double>(f), o.y += o.vy * static_cast<double>(f);
+      o.x += o.vx * f, o.y += o.vy * f;
       if (f >= o.from && f < o.to) now.push_back(o);
     }
-    for (std::int64_t i = 0; i < height * width; ++i) {
-      const std::int64_t x = i % width, y = i / width;
+    for (int i = 0; i < height * width; ++i) {
+      const int x = i % width, y = i / width;
       const double wave = std::sin(0.25 * (x - scene.pan_x * f) + 0.6 * std::sin(0.2 * (y - scene.pan_y * f)));
       const double grey = scene.background * (1 + 0.15 * wave);
       std::array<double, 3> c = {grey * 1.08, grey, grey * 0.9};
@@ -107,15 +107,15 @@ inline std::vector<ObjectFacts> facts(const Scene& scene) {
   return all;
 }
 
-inline double lengths(std::int64_t height, std::int64_t width) {
-  return std::pow(static_cast<double>(height * width) / (128.0 * 128.0), 0.25);
+inline double lengths(int height, int width) {
+  return std::pow(height * width / (128.0 * 128.0), 0.25);
 }
 
 inline double uniform(std::mt19937& random, double low, double high) {
   return low + (high - low) * (static_cast<double>(random()) / 4294967296.0);
 }
 
-inline Object random_object(std::mt19937& random, std::int64_t height, std::int64_t width) {
+inline Object random_object(std::mt19937& random, int height, int width) {
   static constexpr std::array<std::array<double, 2>, 5> kHeading = {{{-1, 0}, {1, 0}, {0, -1}, {0, 1}, {0, 0}}};
   const double scale = lengths(height, width);
   Object o;
@@ -124,13 +124,12 @@ inline Object random_object(std::mt19937& random, std::int64_t height, std::int6
   const double speed = scale * uniform(random, 2.4, 4.0), drift = uniform(random, -0.1, 0.1);
   o.vx = speed * (kHeading[o.motion][0] + drift * kHeading[o.motion][1]);
   o.vy = speed * (kHeading[o.motion][1] + drift * kHeading[o.motion][0]);
-  o.x = uniform(random, 0, static_cast<double>(width)), o.y = uniform(random, 0, static_cast<double>(height));
+  o.x = uniform(random, 0, width), o.y = uniform(random, 0, height);
   return o;
 }
 
-inline bool fits(const Object& o, const std::vector<Object>& others, std::int64_t frames, std::int64_t height,
-                 std::int64_t width) {
-  for (std::int64_t f = 0; f < frames; ++f) {
+inline bool fits(const Object& o, const std::vector<Object>& others, int frames, int height, int width) {
+  for (int f = 0; f < frames; ++f) {
     const double x = o.x + o.vx * f, y = o.y + o.vy * f, reach = 1.1 * o.radius;
     if (x < reach || y < reach || x > width - reach || y > height - reach) return false;
     for (const Object& p : others) {
@@ -143,8 +142,8 @@ inline bool fits(const Object& o, const std::vector<Object>& others, std::int64_
 }
 
 // Objects that stay inside the frame and never touch, as many of `count` as find room.
-inline Scene random_scene(std::uint32_t seed, std::size_t count, std::int64_t frames, std::int64_t height,
-                          std::int64_t width) {
+inline Scene random_scene(std::uint32_t seed, std::size_t count, int frames, int height,
+                          int width) {
   std::mt19937 random(seed);
   Scene scene;
   scene.seed = seed;
