@@ -43,7 +43,8 @@ KernelShape shape_of_target() { return {kGroup, kPanel}; }
 HWY_INLINE V exp2_vector(V x) {
   const D d;
   const auto magic = hn::Set(d, 12583039.0f);
-  x = hn::Max(hn::Set(d, -126.0f), x);
+  const auto lowest = hn::Set(d, -126.0f);
+  x = hn::IfThenElse(hn::Lt(x, lowest), lowest, x);  // not Max, which loses a NaN on some sets
   const auto shifted = hn::Add(x, magic);
   const auto f = hn::Sub(x, hn::Sub(shifted, magic));
   auto p = hn::MulAdd(hn::Set(d, 0.0013264728477224708f), f, hn::Set(d, 0.009671513922512531f));
