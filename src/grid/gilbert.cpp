@@ -103,9 +103,12 @@ std::vector<std::int32_t> curve(const TokenGrid& g, Rounding rounding) {
   const Vec x = {g.width, 0, 0}, y = {0, g.height, 0}, f = {0, 0, g.frames};
   const Walk walk{g, rounding, order};
   // The curve travels along the longest axis.
-  if (g.width >= g.height && g.width >= g.frames) walk.box({}, x, y, f);
-  else if (g.height >= g.frames) walk.box({}, y, x, f);
-  else walk.box({}, f, x, y);
+  if (g.width >= g.height && g.width >= g.frames)
+    walk.box({}, x, y, f);
+  else if (g.height >= g.frames)
+    walk.box({}, y, x, f);
+  else
+    walk.box({}, f, x, y);
   return order;
 }
 

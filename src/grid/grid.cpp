@@ -47,17 +47,22 @@ TokenGrid parse_grid(std::string_view text) {
 std::string to_string(const TokenGrid& g) { return fmt::format("{}x{}x{}", g.frames, g.height, g.width); }
 
 void check_grid(const TokenGrid& grid) {
-  require(fits(grid), "grid {} must have three extents >= 1 and at most {} tokens; use a smaller grid",
-          to_string(grid), kMaxTokens);
+  require(fits(grid), "grid {} must have three extents >= 1 and at most {} tokens; use a smaller grid", to_string(grid),
+          kMaxTokens);
 }
 
 const char* to_string(OrderKind kind) {
   switch (kind) {
-    case OrderKind::kRaster: return "raster";
-    case OrderKind::kTile: return "tile";
-    case OrderKind::kMorton: return "morton";
-    case OrderKind::kHilbert: return "hilbert";
-    case OrderKind::kGilbert: return "gilbert";
+    case OrderKind::kRaster:
+      return "raster";
+    case OrderKind::kTile:
+      return "tile";
+    case OrderKind::kMorton:
+      return "morton";
+    case OrderKind::kHilbert:
+      return "hilbert";
+    case OrderKind::kGilbert:
+      return "gilbert";
   }
   return "?";
 }

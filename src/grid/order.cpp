@@ -50,8 +50,8 @@ struct Code {
   bool operator<(const Code& o) const { return high != o.high ? high < o.high : low < o.low; }
 };
 
-constexpr int kLevels = 24;     // bits per coordinate: one axis may hold all kMaxTokens
-constexpr int kLowLevels = 8;   // of them in Code::low
+constexpr int kLevels = 24;    // bits per coordinate: one axis may hold all kMaxTokens
+constexpr int kLowLevels = 8;  // of them in Code::low
 
 using Axes = std::array<std::uint32_t, 3>;
 
@@ -60,8 +60,10 @@ Code interleave(const Axes& axes) {
   Code code;
   for (int bit = kLevels - 1; bit >= 0; --bit) {
     const std::uint32_t triple = ((axes[0] >> bit) & 1u) << 2 | ((axes[1] >> bit) & 1u) << 1 | ((axes[2] >> bit) & 1u);
-    if (bit >= kLowLevels) code.high = code.high << 3 | triple;
-    else code.low = code.low << 3 | triple;
+    if (bit >= kLowLevels)
+      code.high = code.high << 3 | triple;
+    else
+      code.low = code.low << 3 | triple;
   }
   return code;
 }
@@ -76,8 +78,10 @@ Axes hilbert_transpose(Axes axes, int bits) {
     const std::uint32_t below = q - 1;
     for (std::uint32_t& axis : axes) {
       const std::uint32_t exchange = (axes[0] ^ axis) & below;
-      if (axis & q) axes[0] ^= below;
-      else axes[0] ^= exchange, axis ^= exchange;
+      if (axis & q)
+        axes[0] ^= below;
+      else
+        axes[0] ^= exchange, axis ^= exchange;
     }
   }
   axes[1] ^= axes[0];
@@ -115,11 +119,16 @@ Raster sorted_by(const TokenGrid& g, Code (*code_of)(const Axes& xyf, int bits))
 
 Raster raster_of(OrderKind kind, const TokenGrid& grid) {
   switch (kind) {
-    case OrderKind::kRaster: return raster_order(grid);
-    case OrderKind::kTile: return tile_order(grid);
-    case OrderKind::kMorton: return sorted_by(grid, morton_code);
-    case OrderKind::kHilbert: return sorted_by(grid, hilbert_code);
-    case OrderKind::kGilbert: return gilbert_order(grid);
+    case OrderKind::kRaster:
+      return raster_order(grid);
+    case OrderKind::kTile:
+      return tile_order(grid);
+    case OrderKind::kMorton:
+      return sorted_by(grid, morton_code);
+    case OrderKind::kHilbert:
+      return sorted_by(grid, hilbert_code);
+    case OrderKind::kGilbert:
+      return gilbert_order(grid);
   }
   return {};
 }

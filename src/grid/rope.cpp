@@ -51,8 +51,8 @@ RopeTable make_rope(const TokenOrder& order, std::int64_t head_dim, std::int64_t
   require(head_dim >= 2 && head_dim <= 4096 && head_dim % 2 == 0,
           "RoPE needs an even head_dim in [2, 4096], not {}; pass the model's channels per head", head_dim);
   const TokenGrid& g = order.grid;
-  require(0 <= begin && begin <= end && end <= g.tokens(), "RoPE tokens [{}, {}) lie outside grid {}; pass a range in it",
-          begin, end, to_string(g));
+  require(0 <= begin && begin <= end && end <= g.tokens(),
+          "RoPE tokens [{}, {}) lie outside grid {}; pass a range in it", begin, end, to_string(g));
   const RopeSplit split = rope_split(head_dim);
   const Axis t = make_axis(g.frames, split.t), h = make_axis(g.height, split.h), w = make_axis(g.width, split.w);
   RopeTable out;

@@ -15,10 +15,11 @@ std::size_t index(std::int64_t i) { return static_cast<std::size_t>(i); }
 
 std::int64_t word_count(std::int64_t batch, std::int64_t heads, std::int64_t q_blocks, std::int64_t words_per_row) {
   const auto words = checked_product({batch, heads, q_blocks, words_per_row});
-  require(batch >= 1 && heads >= 1 && words && *words <= kMaxWords,
-          "a mask of {} samples, {} heads and {} query blocks is not possible; all must be >= 1 and the whole at most {} "
-          "words",
-          batch, heads, q_blocks, kMaxWords);
+  require(
+      batch >= 1 && heads >= 1 && words && *words <= kMaxWords,
+      "a mask of {} samples, {} heads and {} query blocks is not possible; all must be >= 1 and the whole at most {} "
+      "words",
+      batch, heads, q_blocks, kMaxWords);
   return *words;
 }
 
@@ -35,7 +36,8 @@ class RowTokens {
   explicit RowTokens(const BlockPartition& k) : block_(k.block) {
     const std::int64_t first_part = k.sequence.placement == TextPlacement::kPrefix ? k.text_blocks() : k.video_blocks();
     for (std::int64_t last : {first_part - 1, k.count() - 1}) {
-      if (last >= 0 && (ragged_.empty() || ragged_.back().block != last)) ragged_.push_back({last, block_ - k.size(last)});
+      if (last >= 0 && (ragged_.empty() || ragged_.back().block != last))
+        ragged_.push_back({last, block_ - k.size(last)});
     }
   }
 
@@ -138,8 +140,8 @@ void intersect(BlockMask& into, const BlockMask& other) {
 }
 
 BlockMask slice_heads(const BlockMask& mask, std::int64_t begin, std::int64_t end) {
-  require(0 <= begin && begin < end && end <= mask.heads(), "heads [{}, {}) are no part of a mask of {} heads; slice within",
-          begin, end, mask.heads());
+  require(0 <= begin && begin < end && end <= mask.heads(),
+          "heads [{}, {}) are no part of a mask of {} heads; slice within", begin, end, mask.heads());
   BlockMask part(mask.batch(), end - begin, mask.q(), mask.k(), mask.order());
   for (std::int64_t b = 0; b < mask.batch(); ++b) {
     for (std::int64_t h = begin; h < end; ++h) {

@@ -44,7 +44,8 @@ const Preset* find_preset(std::string_view name) {
 std::string known_presets() { return fmt::format("{}", fmt::join(policy_presets(), ", ")); }
 
 std::int32_t to_int(const Json& value, const char* key, const std::string& where) {
-  const bool fits = value.is_number_integer() && !(value.is_number_unsigned() && value.get<std::uint64_t>() > INT32_MAX);
+  const bool fits =
+      value.is_number_integer() && !(value.is_number_unsigned() && value.get<std::uint64_t>() > INT32_MAX);
   if (!fits || value.get<std::int64_t>() < 0 || value.get<std::int64_t>() > INT32_MAX) {
     fail(ErrorCode::kBadFile, "{}: key \"{}\" must be a whole number in [0, {}], not {}", where, key, INT32_MAX,
          value.dump());
@@ -84,8 +85,9 @@ Policy base_policy(const Json& object, const std::string& where) {
 }
 
 Policy read_policy(const Json& object, const std::string& where) {
-  constexpr std::array<std::string_view, 11> known = {"preset",  "name",      "sparse",  "order",    "block_q",     "block_k",
-                                                      "sub_block", "scorer", "chooser", "schedule", "dense_layers"};
+  constexpr std::array<std::string_view, 11> known = {"preset",  "name",     "sparse",      "order",
+                                                      "block_q", "block_k",  "sub_block",   "scorer",
+                                                      "chooser", "schedule", "dense_layers"};
   refuse_unknown_keys(object, known, where);
   Policy p = base_policy(object, where);
   p.name = json_get(object, "name", object.contains("preset") ? p.name : std::string("custom"), where);
@@ -116,7 +118,8 @@ void check_schedule(const Schedule& s) {
 
 void check_blocks(const Policy& p) {
   for (std::int32_t block : {p.block_q, p.block_k}) {
-    require(block >= 1 && block <= kMaxBlock, "a block of {} tokens is outside [1, {}]; use 64 or 128", block, kMaxBlock);
+    require(block >= 1 && block <= kMaxBlock, "a block of {} tokens is outside [1, {}]; use 64 or 128", block,
+            kMaxBlock);
     require(p.sub_block >= 1 && block % p.sub_block == 0,
             "sub_block is {}; it must be at least 1 and divide the blocks of {} tokens", p.sub_block, block);
   }
@@ -128,9 +131,7 @@ void check_blocks(const Policy& p) {
 
 }  // namespace
 
-const char* to_string(Branch branch) {
-  return branch == Branch::kConditional ? "conditional" : "unconditional";
-}
+const char* to_string(Branch branch) { return branch == Branch::kConditional ? "conditional" : "unconditional"; }
 
 std::vector<std::string> policy_presets() {
   std::vector<std::string> names;
@@ -162,9 +163,15 @@ std::string to_json(const Policy& p) {
                           {"dense_steps", p.schedule.dense_steps},
                           {"interval", p.schedule.interval},
                           {"permille", p.schedule.permille}};
-  OrderedJson object = {{"name", p.name},           {"sparse", p.sparse},       {"order", to_string(p.order)},
-                        {"block_q", p.block_q},     {"block_k", p.block_k},     {"sub_block", p.sub_block},
-                        {"scorer", p.scorer},       {"chooser", p.chooser},     {"schedule", schedule},
+  OrderedJson object = {{"name", p.name},
+                        {"sparse", p.sparse},
+                        {"order", to_string(p.order)},
+                        {"block_q", p.block_q},
+                        {"block_k", p.block_k},
+                        {"sub_block", p.sub_block},
+                        {"scorer", p.scorer},
+                        {"chooser", p.chooser},
+                        {"schedule", schedule},
                         {"dense_layers", p.dense_layers}};
   return object.dump(2, ' ', false, OrderedJson::error_handler_t::replace) + "\n";
 }

@@ -42,8 +42,10 @@ void pool_sub(ConstTensorView x, std::int64_t b, std::int64_t sub, TokenRange hi
 void check_input(ConstTensorView x, const BlockPartition& subs, HiddenTokens hidden) {
   require(x.tokens() == subs.tokens(), "selection got {} tokens but the sequence has {}; pass the whole sequence",
           x.tokens(), subs.tokens());
-  require(x.batch() >= 1 && x.heads() >= 1 && x.head_dim() >= 1, "selection got a tensor of {} samples x {} heads x {}; "
-          "none may be 0", x.batch(), x.heads(), x.head_dim());
+  require(x.batch() >= 1 && x.heads() >= 1 && x.head_dim() >= 1,
+          "selection got a tensor of {} samples x {} heads x {}; "
+          "none may be 0",
+          x.batch(), x.heads(), x.head_dim());
   require(hidden.empty() || static_cast<std::int64_t>(hidden.size()) == x.batch(),
           "{} ranges of hidden keys were given for {} samples; give one for each or none", hidden.size(), x.batch());
   const Sequence& s = subs.sequence;
@@ -51,8 +53,8 @@ void check_input(ConstTensorView x, const BlockPartition& subs, HiddenTokens hid
   const std::int64_t text_begin = prefix ? 0 : s.video_end(), text_end = prefix ? s.text_tokens : s.tokens();
   for (const auto& [begin, end] : hidden) {
     require(begin >= end || (begin >= text_begin && end <= text_end),
-            "hidden keys [{}, {}) lie outside the text tokens [{}, {}); only text can be hidden", begin, end, text_begin,
-            text_end);
+            "hidden keys [{}, {}) lie outside the text tokens [{}, {}); only text can be hidden", begin, end,
+            text_begin, text_end);
   }
 }
 
@@ -66,15 +68,19 @@ PooledTokens pool_tokens(ConstTensorView x, const BlockPartition& subs, HiddenTo
   if (x.dtype == DType::kF16) fail(ErrorCode::kUnsupported, "selection works on f32 or bf16, not f16; convert q and k");
   PooledTokens out{subs, x.batch(), x.heads(), x.head_dim(), {}, {}};
   out.means.assign(static_cast<std::size_t>(x.batch() * x.heads() * subs.count() * x.head_dim()), 0.0f);
-  const auto hidden_of = [&](std::int64_t b) { return hidden.empty() ? TokenRange{} : hidden[static_cast<std::size_t>(b)]; };
+  const auto hidden_of = [&](std::int64_t b) {
+    return hidden.empty() ? TokenRange{} : hidden[static_cast<std::size_t>(b)];
+  };
   for (std::int64_t b = 0; b < x.batch(); ++b) {
     for (std::int64_t s = 0; s < subs.count(); ++s) out.counts.push_back(tokens_seen(subs, s, hidden_of(b)));
   }
   threads.parallel_ranges(x.batch() * subs.count(), kSubsPerTask, [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t i = begin; i < end; ++i) {
       const std::int64_t b = i / subs.count(), sub = i % subs.count();
-      if (x.dtype == DType::kF32) pool_sub<float>(x, b, sub, hidden_of(b), out);
-      else pool_sub<Bf16>(x, b, sub, hidden_of(b), out);
+      if (x.dtype == DType::kF32)
+        pool_sub<float>(x, b, sub, hidden_of(b), out);
+      else
+        pool_sub<Bf16>(x, b, sub, hidden_of(b), out);
     }
   });
   return out;

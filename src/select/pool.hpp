@@ -16,7 +16,7 @@ namespace tulle {
 using HiddenTokens = std::span<const std::pair<std::int64_t, std::int64_t>>;
 
 struct PooledTokens {
-  BlockPartition subs;               // the sub-blocks: a partition of the same sequence
+  BlockPartition subs;  // the sub-blocks: a partition of the same sequence
   std::int64_t batch = 0, heads = 0, head_dim = 0;
   std::vector<float> means;          // [batch, heads, subs.count(), head_dim]; 0 where no token is seen
   std::vector<std::int32_t> counts;  // [batch, subs.count()] tokens seen: a ragged sub-block weighs less
@@ -26,8 +26,8 @@ struct PooledTokens {
   }
 };
 
-// x: [batch, tokens, heads, head_dim], f32 or bf16; sums in f32, in token order. Each head is pooled alone, so the result
-// does not depend on how heads or work are split. Throws Error(kInvalidArgument): x does not have subs.tokens()
+// x: [batch, tokens, heads, head_dim], f32 or bf16; sums in f32, in token order. Each head is pooled alone, so the
+// result does not depend on how heads or work are split. Throws Error(kInvalidArgument): x does not have subs.tokens()
 // tokens, or a hidden range is outside the text; Error(kUnsupported): f16.
 PooledTokens pool_tokens(ConstTensorView x, const BlockPartition& subs, HiddenTokens hidden, const Threads& threads);
 

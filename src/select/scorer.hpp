@@ -16,12 +16,12 @@ constexpr std::int64_t kPanel = 16;
 // What a scorer sees of one sample and one head. Sub-blocks past the last one fill the panels up, with weight 0.
 struct ScoreInput {
   std::int64_t head_dim = 0;
-  float scale = 0;                            // of q.k, 1 / sqrt(head_dim)
-  const float* q = nullptr;                   // [video query sub-blocks, head_dim]
-  std::span<const std::int32_t> q_counts;     // [video query sub-blocks] tokens in each
-  const float* k = nullptr;                   // [panels, head_dim, kPanel] all key sub-blocks, text included
-  std::span<const float> k_weights;           // [panels * kPanel] tokens seen in each; 0: not there, must not count
-  std::int64_t k_video = 0;                   // first video sub-block among the key sub-blocks
+  float scale = 0;                         // of q.k, 1 / sqrt(head_dim)
+  const float* q = nullptr;                // [video query sub-blocks, head_dim]
+  std::span<const std::int32_t> q_counts;  // [video query sub-blocks] tokens in each
+  const float* k = nullptr;                // [panels, head_dim, kPanel] all key sub-blocks, text included
+  std::span<const float> k_weights;        // [panels * kPanel] tokens seen in each; 0: not there, must not count
+  std::int64_t k_video = 0;                // first video sub-block among the key sub-blocks
   std::int64_t k_video_subs = 0;
   std::int64_t q_per_block = 0, k_per_block = 0;  // sub-blocks of a full block
 

@@ -55,7 +55,8 @@ struct HeadChooser {
   void check_finite(std::span<const float> row, std::int64_t head, std::int64_t q_block) const {
     if (std::ranges::all_of(row, [](float s) { return std::isfinite(s); })) return;
     fail(ErrorCode::kNotFinite,
-         "q or k holds NaN, infinity or numbers too large at step {}, layer {}, head {}, query block {}; check the model's "
+         "q or k holds NaN, infinity or numbers too large at step {}, layer {}, head {}, query block {}; check the "
+         "model's "
          "weights and inputs",
          call.step, call.layer, call.first_head + head, q_block);
   }
@@ -76,8 +77,10 @@ struct HeadChooser {
 
 void check_call(const Policy& policy, const SelectCall& call, ConstTensorView q, ConstTensorView k) {
   check_partition(call.partition);
-  require(call.partition.block == policy.block_q, "the call is cut into blocks of {} tokens but policy \"{}\" into {}; "
-          "make the partition from the policy", call.partition.block, policy.name, policy.block_q);
+  require(call.partition.block == policy.block_q,
+          "the call is cut into blocks of {} tokens but policy \"{}\" into {}; "
+          "make the partition from the policy",
+          call.partition.block, policy.name, policy.block_q);
   require(q.batch() == k.batch() && q.heads() == k.heads() && q.head_dim() == k.head_dim(),
           "q [{}, {}, {}, {}] and k [{}, {}, {}, {}] differ in samples, heads or head_dim; pass both from one call",
           q.shape[0], q.shape[1], q.shape[2], q.shape[3], k.shape[0], k.shape[1], k.shape[2], k.shape[3]);
@@ -108,8 +111,8 @@ BlockMask choose_mask(const Policy& policy, const SelectCall& call, std::int32_t
   threads.parallel_for(maps * tasks, [&](std::int64_t i) {
     const std::int64_t m = i / tasks, begin = i % tasks * kBlocksPerTask;
     const std::int64_t b = m / q.heads(), head = m % q.heads();
-    const ScoreInput in = make_score_input(queries, panels[static_cast<std::size_t>(m)], subs, b, head, policy.block_q,
-                                           policy.block_k);
+    const ScoreInput in =
+        make_score_input(queries, panels[static_cast<std::size_t>(m)], subs, b, head, policy.block_q, policy.block_k);
     head_chooser.rows(in, b, head, begin, std::min(video_blocks, begin + kBlocksPerTask));
   });
   return mask;
@@ -117,7 +120,8 @@ BlockMask choose_mask(const Policy& policy, const SelectCall& call, std::int32_t
 
 Selector::Selector(Policy policy) : policy_(std::move(policy)) { check_policy(policy_); }
 
-const BlockMask* Selector::choose(const SelectCall& call, ConstTensorView q, ConstTensorView k, const Threads& threads) {
+const BlockMask* Selector::choose(const SelectCall& call, ConstTensorView q, ConstTensorView k,
+                                  const Threads& threads) {
   last_was_cached_ = false;
   const StepRule rule = rule_for(policy_, call.step, call.steps, call.layer);
   if (rule.dense) return nullptr;

@@ -23,24 +23,24 @@ struct SelectCall {
   std::int64_t first_head = 0;  // of the whole model, of the heads given: ranks with other heads then break ties alike
 };
 
-// What the policy chooses for one call, without any memory. q and k: [batch, tokens, heads, head_dim] in memory order, after
-// norm and RoPE, f32 or bf16. Video query blocks keep what scorer and chooser say of the video key blocks, and all text
-// key blocks on top; text query blocks keep everything. Each head is chosen from that head alone and sums have a fixed
-// order: the bits do not depend on threads or on which rank holds which heads.
-// Throws Error(kInvalidArgument) for shapes that do not fit, Error(kNotFinite) naming layer, step and head.
+// What the policy chooses for one call, without any memory. q and k: [batch, tokens, heads, head_dim] in memory order,
+// after norm and RoPE, f32 or bf16. Video query blocks keep what scorer and chooser say of the video key blocks, and
+// all text key blocks on top; text query blocks keep everything. Each head is chosen from that head alone and sums have
+// a fixed order: the bits do not depend on threads or on which rank holds which heads. Throws Error(kInvalidArgument)
+// for shapes that do not fit, Error(kNotFinite) naming layer, step and head.
 BlockMask choose_mask(const Policy& policy, const SelectCall& call, std::int32_t permille, ConstTensorView q,
                       ConstTensorView k, const Threads& threads);
 
 // Remembers masks for the length of a schedule interval. A mask is used again only at a later step of the same interval
-// than all its earlier uses, so a new or restarted video never gets an old one. One Selector serves one video at a time.
-// Not thread-safe: one thread at a time.
+// than all its earlier uses, so a new or restarted video never gets an old one. One Selector serves one video at a
+// time. Not thread-safe: one thread at a time.
 class Selector {
  public:
   // Throws Error(kInvalidArgument) as check_policy does.
   explicit Selector(Policy policy);
 
-  // The mask for this call, or nullptr when the call is dense (q and k are then not read). The pointer is valid until the
-  // next choose or reset. Throws as choose_mask and rule_for do.
+  // The mask for this call, or nullptr when the call is dense (q and k are then not read). The pointer is valid until
+  // the next choose or reset. Throws as choose_mask and rule_for do.
   const BlockMask* choose(const SelectCall& call, ConstTensorView q, ConstTensorView k, const Threads& threads);
 
   void reset();  // forgets all masks

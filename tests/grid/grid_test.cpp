@@ -15,8 +15,9 @@ TEST(Grid, ParsesAndPrints) {
 }
 
 TEST(Grid, RefusesWhatIsNoGrid) {
-  for (const char* text : {"", "x", "1x2", "1x2x", "1x2x3x", "1x2x3x4", "0x2x3", "-1x2x3", "1x2x3 ", " 1x2x3", "1x2x3.5",
-                           "99999999999x1x1", "1x1x16777217", "65536x65536x65536", "2147483647x2147483647x2147483647"}) {
+  for (const char* text :
+       {"", "x", "1x2", "1x2x", "1x2x3x", "1x2x3x4", "0x2x3", "-1x2x3", "1x2x3 ", " 1x2x3", "1x2x3.5",
+        "99999999999x1x1", "1x1x16777217", "65536x65536x65536", "2147483647x2147483647x2147483647"}) {
     EXPECT_THROW(parse_grid(text), Error) << text;
   }
 }

@@ -90,7 +90,8 @@ TEST(Order, ThinGridsAreBijections) {
 TEST(Order, HilbertKeepsTheOrderOfALine) {
   // More than 21 bits a coordinate: the code of a position does not fit one 64-bit word.
   const TokenOrder line = make_order(OrderKind::kMorton, {1, 1, (1 << 22) + 5});
-  for (std::size_t i = 0; i < line.raster_of_memory.size(); ++i) ASSERT_EQ(line.raster_of_memory[i], static_cast<int>(i));
+  for (std::size_t i = 0; i < line.raster_of_memory.size(); ++i)
+    ASSERT_EQ(line.raster_of_memory[i], static_cast<int>(i));
 }
 
 // Skilling's curve through 4x4x4; digits x, y, f.
@@ -138,8 +139,8 @@ RC_GTEST_PROP(Order, GilbertHasNoLongJumps, ()) {
   RC_ASSERT(jumps_of(make_order(OrderKind::kGilbert, grid)).longest <= 2);
 }
 
-// Locality of the orders on grids of Wan 2.1 (720p, 480p), HunyuanVideo and CogVideoX: share of jumps, longest jump, and
-// coordinate variance of blocks of 64 and of 128 tokens.
+// Locality of the orders on grids of Wan 2.1 (720p, 480p), HunyuanVideo and CogVideoX: share of jumps, longest jump,
+// and coordinate variance of blocks of 64 and of 128 tokens.
 struct Locality {
   OrderKind kind;
   TokenGrid grid;
@@ -160,22 +161,21 @@ TEST_P(OrderLocality, MatchesPublishedFigures) {
   EXPECT_NEAR(block_variance(order, 128), want.variance_128, 0.05 * want.variance_128);
 }
 
-INSTANTIATE_TEST_SUITE_P(
-    Order, OrderLocality,
-    testing::Values(Locality{OrderKind::kRaster, {21, 45, 80}, 0.012, 124, 506, 529},
-                    Locality{OrderKind::kHilbert, {21, 45, 80}, 0.0076, 58, 4.74, 9.70},
-                    Locality{OrderKind::kMorton, {21, 45, 80}, 0.50, 84, 5.52, 13.2},
-                    Locality{OrderKind::kTile, {21, 45, 80}, 0.25, 124, 5.31, 82.2},
-                    Locality{OrderKind::kGilbert, {21, 45, 80}, 0.0048, 2, 5.49, 8.46},
-                    Locality{OrderKind::kHilbert, {21, 30, 52}, 0.0093, 45, 4.86, 10.5},
-                    Locality{OrderKind::kGilbert, {21, 30, 52}, 0.0023, 2, 5.42, 8.54},
-                    Locality{OrderKind::kHilbert, {33, 45, 80}, 0.0066, 80, 4.86, 10.4},
-                    Locality{OrderKind::kGilbert, {33, 45, 80}, 0.0044, 2, 5.32, 8.36},
-                    Locality{OrderKind::kHilbert, {13, 30, 45}, 0.0144, 31, 4.92, 9.60},
-                    Locality{OrderKind::kHilbert, {20, 48, 80}, 0.0008, 59, 3.75, 7.75}),
-    [](const auto& info) {
-      return std::string(to_string(info.param.kind)) + "_" + to_string(info.param.grid);
-    });
+INSTANTIATE_TEST_SUITE_P(Order, OrderLocality,
+                         testing::Values(Locality{OrderKind::kRaster, {21, 45, 80}, 0.012, 124, 506, 529},
+                                         Locality{OrderKind::kHilbert, {21, 45, 80}, 0.0076, 58, 4.74, 9.70},
+                                         Locality{OrderKind::kMorton, {21, 45, 80}, 0.50, 84, 5.52, 13.2},
+                                         Locality{OrderKind::kTile, {21, 45, 80}, 0.25, 124, 5.31, 82.2},
+                                         Locality{OrderKind::kGilbert, {21, 45, 80}, 0.0048, 2, 5.49, 8.46},
+                                         Locality{OrderKind::kHilbert, {21, 30, 52}, 0.0093, 45, 4.86, 10.5},
+                                         Locality{OrderKind::kGilbert, {21, 30, 52}, 0.0023, 2, 5.42, 8.54},
+                                         Locality{OrderKind::kHilbert, {33, 45, 80}, 0.0066, 80, 4.86, 10.4},
+                                         Locality{OrderKind::kGilbert, {33, 45, 80}, 0.0044, 2, 5.32, 8.36},
+                                         Locality{OrderKind::kHilbert, {13, 30, 45}, 0.0144, 31, 4.92, 9.60},
+                                         Locality{OrderKind::kHilbert, {20, 48, 80}, 0.0008, 59, 3.75, 7.75}),
+                         [](const auto& info) {
+                           return std::string(to_string(info.param.kind)) + "_" + to_string(info.param.grid);
+                         });
 
 }  // namespace
 }  // namespace tulle

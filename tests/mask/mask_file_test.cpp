@@ -37,7 +37,8 @@ BlockMask sample(std::uint32_t seed, TextPlacement placement = TextPlacement::kS
 }
 
 RC_GTEST_PROP(MaskFile, RoundTrips, ()) {
-  const BlockMask mask = sample(*rc::gen::arbitrary<std::uint32_t>(), *rc::gen::element(TextPlacement::kPrefix, TextPlacement::kSuffix));
+  const BlockMask mask =
+      sample(*rc::gen::arbitrary<std::uint32_t>(), *rc::gen::element(TextPlacement::kPrefix, TextPlacement::kSuffix));
   const auto back = parse(serialize(mask));
   RC_ASSERT(back.has_value());
   RC_ASSERT(back.value() == mask);
@@ -102,11 +103,21 @@ std::string mutated(const std::string& whole, std::mt19937& random) {
     const std::size_t range = random() % 2 == 0 ? std::min<std::size_t>(bytes.size(), 104) : bytes.size();
     const std::size_t at = random() % range;
     switch (random() % 5) {
-      case 0: bytes[at] = static_cast<char>(random()); break;
-      case 1: bytes[at] = static_cast<char>(bytes[at] ^ (1 << (random() % 8))); break;
-      case 2: bytes[at] = static_cast<char>(random() % 2 == 0 ? 0xff : 0x7f); break;
-      case 3: bytes.resize(random() % (bytes.size() + 64)); break;
-      default: bytes.insert(at, 1 + random() % 9, static_cast<char>(random())); break;
+      case 0:
+        bytes[at] = static_cast<char>(random());
+        break;
+      case 1:
+        bytes[at] = static_cast<char>(bytes[at] ^ (1 << (random() % 8)));
+        break;
+      case 2:
+        bytes[at] = static_cast<char>(random() % 2 == 0 ? 0xff : 0x7f);
+        break;
+      case 3:
+        bytes.resize(random() % (bytes.size() + 64));
+        break;
+      default:
+        bytes.insert(at, 1 + random() % 9, static_cast<char>(random()));
+        break;
     }
   }
   return bytes;

@@ -19,7 +19,8 @@ BlockPartition any_partition(std::int32_t block) {
 
 BlockMask any_mask() {
   BlockMask mask(*rc::gen::inRange(1, 3), *rc::gen::inRange(1, 4), any_partition(*rc::gen::inRange(1, 12)),
-                 any_partition(*rc::gen::inRange(1, 12)), *rc::gen::elementOf(std::vector(all_orders().begin(), all_orders().end())));
+                 any_partition(*rc::gen::inRange(1, 12)),
+                 *rc::gen::elementOf(std::vector(all_orders().begin(), all_orders().end())));
   std::mt19937 random(*rc::gen::arbitrary<std::uint32_t>());
   for (std::int64_t b = 0; b < mask.batch(); ++b)
     for (std::int64_t h = 0; h < mask.heads(); ++h)

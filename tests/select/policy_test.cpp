@@ -1,0 +1,189 @@
+#include "tulle/policy.hpp"
+
+#include <gtest/gtest.h>
+#include <rapidcheck/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+#include <random>
+
+#include "select/chooser.hpp"
+#include "select/scorer.hpp"
+#include "tulle/error.hpp"
+
+namespace tulle {
+namespace {
+
+// The message of the Error that `body` throws; fails the test when it throws none.
+template <class Body>
+std::string message_of(Body&& body, ErrorCode code) {
+  try {
+    body();
+  } catch (const Error& e) {
+    EXPECT_EQ(e.code(), code) << e.what();
+    return e.what();
+  }
+  ADD_FAILURE() << "nothing was thrown";
+  return "";
+}
+
+std::string refusal(const std::string& json) {
+  return message_of([&] { parse_policy(json, "p.json"); }, ErrorCode::kBadFile);
+}
+
+bool contains(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
+
+TEST(Policy, PresetsAreWhatTheirPapersSay) {
+  EXPECT_FALSE(load_policy("dense").sparse);
+  const Policy p = load_policy("dfsattn");
+  EXPECT_TRUE(p.sparse);
+  EXPECT_EQ(p.order, OrderKind::kHilbert);
+  EXPECT_EQ(p.block_q, 64);
+  EXPECT_EQ(p.sub_block, 16);
+  EXPECT_EQ(p.schedule, (Schedule{50, 12, 12, {300, 200, 100}}));
+  EXPECT_EQ(p.dense_layers, (std::vector<std::int32_t>{0}));
+  for (const std::string& name : policy_presets()) EXPECT_NO_THROW(check_policy(load_policy(name))) << name;
+}
+
+TEST(Policy, JsonRoundTrips) {
+  for (const std::string& name : policy_presets()) {
+    const Policy p = load_policy(name);
+    EXPECT_EQ(parse_policy(to_json(p), "test"), p) << name;
+  }
+}
+
+TEST(Policy, StartsFromAPreset) {
+  const Policy p =
+      parse_policy(R"({"preset": "dfsattn", "schedule": {"permille": [400]}, "order": "gilbert"})", "test");
+  EXPECT_TRUE(p.sparse);
+  EXPECT_EQ(p.order, OrderKind::kGilbert);
+  EXPECT_EQ(p.schedule, (Schedule{50, 12, 12, {400}}));
+  EXPECT_EQ(p.name, "dfsattn");
+  EXPECT_EQ(parse_policy(R"({"order": "tile"})", "test").name, "custom");
+}
+
+TEST(Policy, ReadsFiles) {
+  const auto path = std::filesystem::temp_directory_path() /
+                    ("tulle_policy_test_" + std::to_string(std::random_device{}()) + ".json");
+  std::ofstream(path) << to_json(load_policy("dfsattn"));
+  EXPECT_EQ(load_policy(path.string()), load_policy("dfsattn"));
+  std::filesystem::remove(path);
+  message_of([&] { load_policy(path.string()); }, ErrorCode::kIo);
+}
+
+TEST(Policy, ErrorsListWhatThereIs) {
+  const std::string preset = message_of([] { load_policy("dfs"); }, ErrorCode::kInvalidArgument);
+  EXPECT_TRUE(contains(preset, "dense, dfsattn")) << preset;
+  EXPECT_TRUE(contains(refusal(R"({"preset": "svg9"})"), "dense, dfsattn"));
+  for (const Scorer& s : scorers()) EXPECT_TRUE(contains(refusal(R"({"preset":"dfsattn","scorer":"x"})"), s.name));
+  for (const Chooser& c : choosers()) EXPECT_TRUE(contains(refusal(R"({"preset":"dfsattn","chooser":"x"})"), c.name));
+  EXPECT_TRUE(contains(refusal(R"({"order":"zigzag"})"), "hilbert"));
+  EXPECT_TRUE(contains(refusal(R"({"dense_layer":[0]})"), "dense_layers"));
+  EXPECT_TRUE(contains(refusal(R"({"schedule":{"intervall":3}})"), "\"interval\""));
+}
+
+TEST(Policy, RefusesWhatMakesNoSense) {
+  for (const char* text : {"",
+                           "[]",
+                           "3",
+                           "{",
+                           R"({"sparse": 1})",
+                           R"({"sparse": true})",  // a sparse policy needs densities
+                           R"({"preset":"dfsattn","block_q": 0})",
+                           R"({"preset":"dfsattn","block_q": 64.5})",
+                           R"({"preset":"dfsattn","block_q": 1e3})",
+                           R"({"preset":"dfsattn","block_q": -64})",
+                           R"({"preset":"dfsattn","block_q": 4294967360})",
+                           R"({"preset":"dfsattn","block_q": 18446744073709551615})",
+                           R"({"preset":"dfsattn","block_k": 8192})",
+                           R"({"preset":"dfsattn","sub_block": 24})",
+                           R"({"preset":"dfsattn","sub_block": 0})",
+                           R"({"preset":"dfsattn","block_q": "64"})",
+                           R"({"preset":"dfsattn","schedule": {"permille": []}})",
+                           R"({"preset":"dfsattn","schedule": {"permille": [0]}})",
+                           R"({"preset":"dfsattn","schedule": {"permille": [1001]}})",
+                           R"({"preset":"dfsattn","schedule": {"permille": 3}})",
+                           R"({"preset":"dfsattn","schedule": {"interval": 0}})",
+                           R"({"preset":"dfsattn","schedule": {"dense_steps": 51}})",
+                           R"({"preset":"dfsattn","schedule": {"reference_steps": 0}})",
+                           R"({"preset":"dfsattn","schedule": []})",
+                           R"({"preset":"dfsattn","dense_layers": [-1]})",
+                           R"({"preset":"dfsattn","dense_layers": [0.5]})",
+                           R"({"preset": 7})"}) {
+    const std::string message = refusal(text);
+    EXPECT_EQ(message.rfind("p.json", 0), 0u) << text << " -> " << message;
+  }
+}
+
+TEST(Policy, SurvivesMutation) {
+  const std::string whole = to_json(load_policy("dfsattn"));
+  std::mt19937 random(7);
+  int accepted = 0;
+  for (int i = 0; i < 20000; ++i) {
+    std::string text = whole;
+    for (int changes = 1 + static_cast<int>(random() % 3); changes > 0; --changes) {
+      text[random() % text.size()] = static_cast<char>(32 + random() % 95);
+    }
+    try {
+      const Policy p = parse_policy(text, "p.json");
+      check_policy(p);
+      ++accepted;
+    } catch (const Error& e) {
+      ASSERT_EQ(e.code(), ErrorCode::kBadFile) << text;
+    }
+  }
+  EXPECT_GT(accepted, 100);
+}
+
+TEST(Schedule, FiftyStepsAreThoseOfThePaper) {
+  const Policy p = load_policy("dfsattn");
+  for (int step = 0; step < 50; ++step) {
+    const StepRule rule = rule_for(p, step, 50, 3);
+    EXPECT_EQ(rule.dense, step < 12) << step;
+    if (rule.dense) continue;
+    EXPECT_EQ(rule.permille, step < 24 ? 300 : step < 36 ? 200 : 100) << step;
+    EXPECT_EQ(rule.interval_id, (step - 12) / 12) << step;
+  }
+}
+
+TEST(Schedule, FourStepsKeepTheFirstDense) {
+  const Policy p = load_policy("dfsattn");
+  EXPECT_TRUE(rule_for(p, 0, 4, 1).dense);
+  EXPECT_EQ(rule_for(p, 1, 4, 1).permille, 300);
+  EXPECT_EQ(rule_for(p, 2, 4, 1).permille, 200);
+  EXPECT_EQ(rule_for(p, 3, 4, 1).permille, 100);
+}
+
+TEST(Schedule, ListedLayersAreAlwaysDense) {
+  const Policy p = load_policy("dfsattn");
+  for (int step = 0; step < 50; ++step) EXPECT_TRUE(rule_for(p, step, 50, 0).dense);
+}
+
+RC_GTEST_PROP(Schedule, NeverTightensBackAndFollowsTheFraction, ()) {
+  Policy p = load_policy("dfsattn");
+  p.schedule.reference_steps = *rc::gen::inRange(1, 200);
+  p.schedule.dense_steps = *rc::gen::inRange(0, p.schedule.reference_steps + 1);
+  p.schedule.interval = *rc::gen::inRange(1, 60);
+  const int steps = *rc::gen::inRange(1, 101);
+  int last_interval = -1;
+  for (int step = 0; step < steps; ++step) {
+    const StepRule rule = rule_for(p, step, steps, 1);
+    // The fraction step / steps against dense_steps / reference_steps, without division.
+    const bool warm_up = step * p.schedule.reference_steps < p.schedule.dense_steps * steps;
+    RC_ASSERT(rule.dense == warm_up);
+    RC_ASSERT(rule.interval_id >= last_interval);
+    if (rule.dense) RC_ASSERT(rule.permille == 1000);
+    last_interval = rule.interval_id;
+  }
+}
+
+TEST(Schedule, RefusesCallsThatAreNone) {
+  const Policy p = load_policy("dfsattn");
+  EXPECT_THROW(rule_for(p, 50, 50, 0), Error);
+  EXPECT_THROW(rule_for(p, -1, 50, 0), Error);
+  EXPECT_THROW(rule_for(p, 0, 0, 0), Error);
+  EXPECT_THROW(rule_for(p, 0, 50, -1), Error);
+}
+
+}  // namespace
+}  // namespace tulle
