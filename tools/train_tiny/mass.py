@@ -12,7 +12,7 @@ import json
 import torch
 import torch.nn.functional as F
 
-import sampling
+import sample
 import sheet
 import model as wan
 import words
@@ -103,9 +103,9 @@ class Watch:
         attention.attend = attend
 
     def add(self, layer, q, k):
-        for sample in range(len(q)):
+        for one in range(len(q)):
             for name, order in self.orders.items():
-                qs, ks = (q[sample], k[sample]) if order is None else (q[sample][order], k[sample][order])
+                qs, ks = (q[one], k[one]) if order is None else (q[one][order], k[one][order])
                 mass = block_mass(qs, ks)
                 for share in SHARES:
                     self.sums[name, share][layer] += density(mass, share).cpu()
@@ -121,11 +121,11 @@ class Watch:
 
 
 def measure(folder, captions, grid, device, steps, settings):
-    model, text = wan.load(folder, device, sampling.working_type(device))
+    model, text = wan.load(folder, device, sample.working_type(device))
     watch = Watch(model, grid, steps)
     slots = torch.tensor([words.encode(c) for c in captions], device=device)
-    noise = sampling.noise_of(range(len(captions)), grid).to(device)
-    sampling.latents_of(model, text(slots), noise, settings["steps"], settings["shift"], settings["guidance"],
+    noise = sample.noise_of(range(len(captions)), grid).to(device)
+    sample.latents_of(model, text(slots), noise, settings["steps"], settings["shift"], settings["guidance"],
                         watch.step)
     table = watch.table()
     means = {name: round(sum(map(sum, rows)) / (len(rows) * len(rows[0])), 4) for name, rows in table.items()}
@@ -144,11 +144,11 @@ def main():
     options = parser.parse_args()
     captions = sheet.read_captions(options.captions)[:options.count]
     steps = [int(v) for v in options.at.split(",")]
-    result = {"block": BLOCK, "captions": len(captions), "steps_measured": steps, "sampler": sampling.DEFAULTS,
+    result = {"block": BLOCK, "captions": len(captions), "steps_measured": steps, "sampler": sample.DEFAULTS,
               "grids": {}}
     for name in options.grids.split(","):
         grid = tuple(int(v) for v in name.split("x"))
-        result["grids"][name] = measure(options.model, captions, grid, options.device, steps, sampling.DEFAULTS)
+        result["grids"][name] = measure(options.model, captions, grid, options.device, steps, sample.DEFAULTS)
         print(name, result["grids"][name]["mean"], flush=True)
     with open(options.out, "w") as file:
         json.dump(result, file, indent=None, separators=(",", ":"))

@@ -15,7 +15,7 @@ import torch.nn.functional as F
 import clips
 import model as wan
 import optimiser
-import sampling
+import sample
 import sheet
 import words
 from codec import Codec
@@ -190,9 +190,9 @@ class Trainer:
         folder = os.path.join(self.options.out, name)
         total = wan.export(folder, *self.averaged())
         if preview and self.options.captions:
-            model, text = wan.load(folder, self.device, sampling.working_type(self.device))
+            model, text = wan.load(folder, self.device, sample.working_type(self.device))
             captions = sheet.read_captions(self.options.captions)[:6]
-            clip = sampling.sample(model, text, self.codec, captions, next(iter(self.grids)), range(6))
+            clip = sample.sample(model, text, self.codec, captions, next(iter(self.grids)), range(6))
             sheet.contact_sheet(folder + ".png", clip, rows=6)
         return total
 
