@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <type_traits>
 
 namespace tulle::checker {
 namespace {
@@ -11,9 +12,30 @@ struct Extent {
 };
 constexpr std::array<Extent, kShapes> kExtent = {{{1.0, 1.0}, {0.88, 0.88}, {1.04, 0.90}, {1.05, 1.05}}};
 
-ShapeFit scored(const FrameRegions& frame, int region, int shape, double x, double y, double r) {
+template <int kShape>
+double distance(double dx, double dy, double r) {
+  const double ax = std::fabs(dx), ay = std::fabs(dy), arm = 1.05 * r;
+  if constexpr (kShape == 0) return std::sqrt(dx * dx + dy * dy) - r;
+  else if constexpr (kShape == 1) return std::max(ax, ay) - 0.88 * r;
+  else if constexpr (kShape == 2) return std::max(dy - 0.9 * r, 0.866 * ax - 0.5 * dy - 0.45 * r);
+  else return std::min(std::max(ax - arm, ay - arm / 3), std::max(ax - arm / 3, ay - arm));
+}
+
+// Calls body(std::integral_constant<int, shape>): the shape is chosen once, outside the loops over pixels.
+template <class Body>
+auto with_shape(int shape, const Body& body) {
+  switch (shape) {
+    case 0: return body(std::integral_constant<int, 0>{});
+    case 1: return body(std::integral_constant<int, 1>{});
+    case 2: return body(std::integral_constant<int, 2>{});
+    default: return body(std::integral_constant<int, 3>{});
+  }
+}
+
+template <int kShape>
+ShapeFit scored_as(const FrameRegions& frame, int region, double x, double y, double r) {
   const Box& box = frame.regions[region].box;
-  const double reach_x = kExtent[shape].x * r + 1, reach_y = kExtent[shape].y * r + 1;
+  const double reach_x = kExtent[kShape].x * r + 1, reach_y = kExtent[kShape].y * r + 1;
   const auto low = [](double v, std::int32_t other) { return std::min<std::int64_t>(std::llround(std::floor(v)), other); };
   const std::int64_t x0 = std::max<std::int64_t>(low(x - reach_x, box.x0), 0);
   const std::int64_t y0 = std::max<std::int64_t>(low(y - reach_y, box.y0), 0);
@@ -25,7 +47,7 @@ ShapeFit scored(const FrameRegions& frame, int region, int shape, double x, doub
     const std::int16_t* owner = &frame.owner[v * frame.width];
     for (std::int64_t u = x0; u <= x1; ++u) {
       const double dx = static_cast<double>(u) + 0.5 - x, dy = static_cast<double>(v) + 0.5 - y;
-      const double cover = std::clamp(0.5 - shape_distance(shape, dx, dy, r), 0.0, 1.0);
+      const double cover = std::clamp(0.5 - distance<kShape>(dx, dy, r), 0.0, 1.0);
       const bool mine = owner[u] == region + 1;
       all += cover;
       if (owner[u] != 0 && !mine) continue;  // another object hides what is here
@@ -35,6 +57,11 @@ ShapeFit scored(const FrameRegions& frame, int region, int shape, double x, doub
     }
   }
   return {x, y, r, either > 0 ? both / either : 0, all > 0 ? shown / all : 0};
+}
+
+ShapeFit scored(const FrameRegions& frame, int region, int shape, double x, double y, double r) {
+  return with_shape(shape,
+                    [&](auto kind) { return scored_as<decltype(kind)::value>(frame, region, x, y, r); });
 }
 
 ShapeFit descend(const FrameRegions& frame, int region, int shape, ShapeFit best) {
@@ -58,16 +85,7 @@ ShapeFit descend(const FrameRegions& frame, int region, int shape, ShapeFit best
 }  // namespace
 
 double shape_distance(int shape, double dx, double dy, double r) {
-  const double ax = std::fabs(dx), ay = std::fabs(dy);
-  switch (shape) {
-    case 0: return std::sqrt(dx * dx + dy * dy) - r;
-    case 1: return std::max(ax, ay) - 0.88 * r;
-    case 2: return std::max(dy - 0.9 * r, 0.866 * ax - 0.5 * dy - 0.45 * r);
-    default: {
-      const double arm = 1.05 * r;
-      return std::min(std::max(ax - arm, ay - arm / 3), std::max(ax - arm / 3, ay - arm));
-    }
-  }
+  return with_shape(shape, [&](auto kind) { return distance<decltype(kind)::value>(dx, dy, r); });
 }
 
 ShapeFit fit_shape(const FrameRegions& frame, int region, int shape, double radius_hint) {
