@@ -80,11 +80,13 @@ std::vector<std::vector<ObjectFacts>> read_captions(const std::string& path) {
 
 std::string in_words(const std::vector<ObjectFacts>& facts) {
   std::string text;
-  for (const ObjectFacts& f : facts) text += fmt::format("{}{} {} {}", text.empty() ? "" : ", ", f.colour, f.shape, f.motion);
+  for (const ObjectFacts& f : facts)
+    text += fmt::format("{}{} {} {}", text.empty() ? "" : ", ", f.colour, f.shape, f.motion);
   return text;
 }
 
-std::vector<CheckResult> check_all(const std::vector<Video>& clips, const std::vector<std::vector<ObjectFacts>>& asked) {
+std::vector<CheckResult> check_all(const std::vector<Video>& clips,
+                                   const std::vector<std::vector<ObjectFacts>>& asked) {
   std::vector<CheckResult> results(clips.size());
   const std::size_t workers = std::max(1u, std::thread::hardware_concurrency());
   std::vector<std::jthread> threads;
@@ -112,10 +114,10 @@ Rates rates_of(const std::vector<CheckResult>& results) {
 
 void write_json(const Options& options, const Rates& rates, const std::vector<CheckResult>& results) {
   const auto share = [&](std::size_t n) { return static_cast<double>(n) / static_cast<double>(rates.clips); };
-  OrderedJson json = {{"clips", rates.clips},           {"passed", rates.passed},
-                      {"pass_rate", share(rates.passed)}, {"count", share(rates.count)},
-                      {"colours", share(rates.colours)},  {"shapes", share(rates.shapes)},
-                      {"motions", share(rates.motions)}};
+  OrderedJson json = {
+      {"clips", rates.clips},           {"passed", rates.passed},          {"pass_rate", share(rates.passed)},
+      {"count", share(rates.count)},    {"colours", share(rates.colours)}, {"shapes", share(rates.shapes)},
+      {"motions", share(rates.motions)}};
   for (const CheckResult& r : results) json["each"].push_back(r.passed());
   write_file_atomic(options.json, json.dump(1) + "\n");
 }
@@ -125,10 +127,14 @@ Options parse(int argc, char** argv) {
   std::vector<std::string> paths;
   for (int i = 1; i < argc; ++i) {
     const std::string word = argv[i];
-    if (word == "--verbose") options.verbose = true;
-    else if (word == "--json" && i + 1 < argc) options.json = argv[++i];
-    else if (!word.starts_with("--")) paths.push_back(word);
-    else fail(ErrorCode::kInvalidArgument, "unknown option {}", word);
+    if (word == "--verbose")
+      options.verbose = true;
+    else if (word == "--json" && i + 1 < argc)
+      options.json = argv[++i];
+    else if (!word.starts_with("--"))
+      paths.push_back(word);
+    else
+      fail(ErrorCode::kInvalidArgument, "unknown option {}", word);
   }
   require(paths.size() == 2, "usage: check_clips CLIPS.npy CAPTIONS [--json OUT] [--verbose]");
   options.clips = paths[0];

@@ -15,13 +15,13 @@ using checker::FrameRegions;
 using checker::Region;
 using checker::ShapeFit;
 
-constexpr double kLeastScore = 0.80;     // worse fits are no known shape
-constexpr double kLeastVisible = 0.55;   // of a shape, for its fitted position to count
-constexpr double kMoving = 1.2;          // pixels a frame at 128 x 128; half of the slowest motion there is
-constexpr double kAcross = 0.6;          // largest share of the speed that may run across the main direction
-constexpr double kLineError = 2.5;       // pixels at 128 x 128; median distance of the path from a straight line
-constexpr double kLinkReach = 24.0;      // pixels at 128 x 128 that a visible centroid may jump, being uncovered
-constexpr double kLinkSpeed = 6.0;       // and per frame
+constexpr double kLeastScore = 0.80;    // worse fits are no known shape
+constexpr double kLeastVisible = 0.55;  // of a shape, for its fitted position to count
+constexpr double kMoving = 1.2;         // pixels a frame at 128 x 128; half of the slowest motion there is
+constexpr double kAcross = 0.6;         // largest share of the speed that may run across the main direction
+constexpr double kLineError = 2.5;      // pixels at 128 x 128; median distance of the path from a straight line
+constexpr double kLinkReach = 24.0;     // pixels at 128 x 128 that a visible centroid may jump, being uncovered
+constexpr double kLinkSpeed = 6.0;      // and per frame
 constexpr double kLeastZoom = 0.025, kLargestZoom = 0.13;
 constexpr const char* kUnclear = "unclear";
 
@@ -134,7 +134,7 @@ Judged judge(const std::vector<FrameRegions>& frames, const Track& track) {
 }
 
 // Theil and Sen's line: the median of the slopes between all pairs of points.
-double slope(const std::vector<Point>& path, double Point::* value) {
+double slope(const std::vector<Point>& path, double Point::*value) {
   std::vector<double> slopes;
   for (std::size_t i = 0; i < path.size(); ++i) {
     for (std::size_t j = i + 1; j < path.size(); ++j) {
@@ -144,7 +144,7 @@ double slope(const std::vector<Point>& path, double Point::* value) {
   return median(slopes);
 }
 
-double line_error(const std::vector<Point>& path, double Point::* value, double rate) {
+double line_error(const std::vector<Point>& path, double Point::*value, double rate) {
   std::vector<double> starts, errors;
   for (const Point& p : path) starts.push_back(p.*value - rate * p.time);
   const double start = median(starts);
@@ -186,8 +186,8 @@ std::string motion_word(const Judged& object, double zoom, const FrameRegions& f
 std::vector<FrameRegions> regions_of(const Video& video) {
   require(video.frames >= 1 && video.height >= 1 && video.width >= 1 &&
               video.rgb.size() == static_cast<std::size_t>(video.frames * video.height * video.width * 3),
-          "a clip of {} frames of {} x {} pixels cannot have {} values: give frames * height * width * 3",
-          video.frames, video.height, video.width, video.rgb.size());
+          "a clip of {} frames of {} x {} pixels cannot have {} values: give frames * height * width * 3", video.frames,
+          video.height, video.width, video.rgb.size());
   const auto frame_size = static_cast<std::size_t>(video.height * video.width * 3);
   std::vector<FrameRegions> frames;
   for (std::int64_t f = 0; f < video.frames; ++f) {
@@ -199,11 +199,10 @@ std::vector<FrameRegions> regions_of(const Video& video) {
 }
 
 bool asked_of_seen(std::span<const ObjectFacts> expected, const std::vector<ObjectFacts>& seen,
-                   std::string ObjectFacts::* attribute) {
+                   std::string ObjectFacts::*attribute) {
   return std::all_of(expected.begin(), expected.end(), [&](const ObjectFacts& e) {
-    return std::any_of(seen.begin(), seen.end(), [&](const ObjectFacts& s) {
-      return s.colour == e.colour && s.*attribute == e.*attribute;
-    });
+    return std::any_of(seen.begin(), seen.end(),
+                       [&](const ObjectFacts& s) { return s.colour == e.colour && s.*attribute == e.*attribute; });
   });
 }
 

@@ -20,18 +20,21 @@ constexpr std::array<Palette, kColours> kPalette = {{{0.0f, 0.52f},
                                                      {229.0f, 0.52f},
                                                      {275.0f, 0.50f},
                                                      {326.0f, 0.44f}}};
-constexpr float kHueReach = 36.0f;        // a hue further than this from every colour is no colour of this world
-constexpr float kLeastValue = 0.2f;       // darker pixels have no reliable hue
-constexpr double kLeastArea = 45.0;       // pixels at 128 x 128: a quarter of the smallest object
-constexpr double kLeastCore = 12.0;       // of these, pixels whose eight neighbours are of the same colour
-constexpr double kLeastFragment = 8.0;    // smaller specks are noise and own nothing
-constexpr std::int64_t kNear = 3;         // pixels over which parts count as touching
+constexpr float kHueReach = 36.0f;      // a hue further than this from every colour is no colour of this world
+constexpr float kLeastValue = 0.2f;     // darker pixels have no reliable hue
+constexpr double kLeastArea = 45.0;     // pixels at 128 x 128: a quarter of the smallest object
+constexpr double kLeastCore = 12.0;     // of these, pixels whose eight neighbours are of the same colour
+constexpr double kLeastFragment = 8.0;  // smaller specks are noise and own nothing
+constexpr std::int64_t kNear = 3;       // pixels over which parts count as touching
 
 float hue_of(float r, float g, float b, float high, float chroma) {
   float h = 0;
-  if (high == r) h = (g - b) / chroma;
-  else if (high == g) h = (b - r) / chroma + 2;
-  else h = (r - g) / chroma + 4;
+  if (high == r)
+    h = (g - b) / chroma;
+  else if (high == g)
+    h = (b - r) / chroma + 2;
+  else
+    h = (r - g) / chroma + 4;
   return h < 0 ? 60 * h + 360 : 60 * h;
 }
 
@@ -175,8 +178,8 @@ std::vector<std::size_t> group(const Parts& parts, const std::vector<std::vector
   std::iota(parent.begin(), parent.end(), std::size_t{0});
   const auto bridged = [&](std::size_t a, std::size_t b) {
     for (std::size_t c = 0; c < n; ++c) {
-      const bool in_front = parts.list[c].label != parts.list[a].label &&
-                            static_cast<double>(parts.list[c].area) >= least_area;
+      const bool in_front =
+          parts.list[c].label != parts.list[a].label && static_cast<double>(parts.list[c].area) >= least_area;
       if (in_front && near[a][c] && near[b][c]) return true;
     }
     return false;
@@ -243,8 +246,8 @@ FrameRegions find_regions(std::span<const float> rgb, std::int64_t height, std::
   FrameRegions frame{height, width, {}, std::vector<std::int16_t>(labels.size(), 0)};
   std::vector<std::int16_t> region_of(parts.list.size(), -1);
   for (std::size_t i = 0; i < parts.list.size(); ++i) {
-    const bool large = static_cast<double>(area[i]) >= least_area &&
-                       static_cast<double>(core[i]) >= kLeastCore * area_scale;
+    const bool large =
+        static_cast<double>(area[i]) >= least_area && static_cast<double>(core[i]) >= kLeastCore * area_scale;
     if (group_of[i] != i || !large || frame.regions.size() >= 1000) continue;
     Region region;
     region.colour = parts.list[i].label - 1;

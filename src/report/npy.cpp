@@ -93,7 +93,8 @@ std::vector<Video> read_clips(const std::filesystem::path& path) {
   const auto size = static_cast<std::size_t>(*total / s[0]);
   for (Video& video : videos) {
     video = {s[1], s[2], s[3], std::vector<float>(size)};
-    std::transform(data, data + size, video.rgb.begin(), [](unsigned char v) { return static_cast<float>(v) / 255.0f; });
+    std::transform(data, data + size, video.rgb.begin(),
+                   [](unsigned char v) { return static_cast<float>(v) / 255.0f; });
     data += size;
   }
   return videos;
@@ -102,9 +103,8 @@ std::vector<Video> read_clips(const std::filesystem::path& path) {
 void write_clips(const std::filesystem::path& path, std::span<const Video> videos) {
   require(!videos.empty(), "no clips to write to {}: give at least one", path.string());
   const Video& first = videos.front();
-  std::string header =
-      fmt::format("{{'descr': '|u1', 'fortran_order': False, 'shape': ({}, {}, {}, {}, 3), }}", videos.size(),
-                  first.frames, first.height, first.width);
+  std::string header = fmt::format("{{'descr': '|u1', 'fortran_order': False, 'shape': ({}, {}, {}, {}, 3), }}",
+                                   videos.size(), first.frames, first.height, first.width);
   header.append(63 - (header.size() + 10) % 64, ' ');  // the data begin at a multiple of 64
   header += '\n';
   std::string bytes(kMagic);

@@ -49,8 +49,8 @@ OrderedJson masks_json(const RunReport& r) {
     require(m.rows >= 1 && m.columns >= 1 && m.kept.size() == static_cast<std::size_t>(m.rows * m.columns),
             "the picture of layer {}, head {} has {} values for {} x {} blocks", m.layer, m.head, m.kept.size(), m.rows,
             m.columns);
-    masks.push_back({{"layer", m.layer}, {"head", m.head}, {"rows", m.rows}, {"columns", m.columns},
-                     {"bits", packed_bits(m)}});
+    masks.push_back(
+        {{"layer", m.layer}, {"head", m.head}, {"rows", m.rows}, {"columns", m.columns}, {"bits", packed_bits(m)}});
   }
   return masks;
 }
@@ -66,8 +66,10 @@ std::string script_safe(std::string json) {
   std::string out;
   out.reserve(json.size());
   for (const char c : json) {
-    if (c == '<') out += "\\u003c";
-    else out += c;
+    if (c == '<')
+      out += "\\u003c";
+    else
+      out += c;
   }
   return out;
 }
@@ -85,10 +87,11 @@ void write_report_html(const std::filesystem::path& path, const RunReport& repor
   data["masks"] = masks_json(report);
   data["timeline"] = timeline_json(report);
   const std::string json = data.dump(-1, ' ', false, OrderedJson::error_handler_t::replace);
-  std::string html = "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n"
-                     "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n"
-                     "<meta name=\"color-scheme\" content=\"light dark\">\n"
-                     "<link rel=\"icon\" href=\"data:,\">\n<title>Tulle report</title>\n<style>\n";
+  std::string html =
+      "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n"
+      "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n"
+      "<meta name=\"color-scheme\" content=\"light dark\">\n"
+      "<link rel=\"icon\" href=\"data:,\">\n<title>Tulle report</title>\n<style>\n";
   html += page::kStyle;
   html += "</style>\n</head>\n<body>\n";
   html += page::kBody;

@@ -14,8 +14,8 @@
 namespace tulle {
 namespace {
 
-constexpr std::int64_t kGap = 3;         // pixels between the frames of a sheet
-constexpr float kGapShade = 1.0f;        // white
+constexpr std::int64_t kGap = 3;   // pixels between the frames of a sheet
+constexpr float kGapShade = 1.0f;  // white
 constexpr std::int64_t kLargestSide = 1 << 15;
 
 void append(void* context, void* data, int size) {
@@ -44,9 +44,8 @@ void write_png(const std::filesystem::path& path, std::int64_t height, std::int6
           "cannot write {}: a picture of {} x {} pixels does not fit {} values (sides are 1 to {})", path.string(),
           height, width, rgb.size(), kLargestSide);
   std::vector<std::uint8_t> bytes(rgb.size());
-  std::transform(rgb.begin(), rgb.end(), bytes.begin(), [](float v) {
-    return static_cast<std::uint8_t>(std::lround(std::clamp(v, 0.0f, 1.0f) * 255.0f));
-  });
+  std::transform(rgb.begin(), rgb.end(), bytes.begin(),
+                 [](float v) { return static_cast<std::uint8_t>(std::lround(std::clamp(v, 0.0f, 1.0f) * 255.0f)); });
   std::string file;
   const int done = stbi_write_png_to_func(append, &file, static_cast<int>(width), static_cast<int>(height), 3,
                                           bytes.data(), static_cast<int>(width * 3));

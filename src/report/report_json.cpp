@@ -12,9 +12,9 @@ constexpr int kSchema = 1;
 constexpr std::size_t kMostValues = std::size_t{1} << 20;  // entries of one list
 
 constexpr std::string_view kTopKeys[] = {
-    "schema", "tulle",   "machine", "model",   "prompt", "grid", "steps", "seed",    "guidance",       "shift",
-    "policy", "ranks",   "parallel", "device", "precision", "density", "routes", "time", "dense", "speedup",
-    "amdahl_ceiling", "quality", "bytes", "balance", "memory"};
+    "schema", "tulle",   "machine",        "model",    "prompt", "grid",      "steps",   "seed",   "guidance",
+    "shift",  "policy",  "ranks",          "parallel", "device", "precision", "density", "routes", "time",
+    "dense",  "speedup", "amdahl_ceiling", "quality",  "bytes",  "balance",   "memory"};
 constexpr std::string_view kTulleKeys[] = {"version", "commit"};
 constexpr std::string_view kMachineKeys[] = {"processor", "cores", "threads", "gpu"};
 constexpr std::string_view kDensityKeys[] = {"overall", "by_step", "by_layer", "by_head"};
@@ -120,7 +120,8 @@ void read_run(const Part& top, RunReport& r) {
   r.device = top.text("device");
   r.precision = top.text("precision");
   const Json& grid = top.list("grid");
-  if (grid.size() != 3) fail(ErrorCode::kBadFile, "{}: \"grid\" needs three numbers, it has {}", top.where, grid.size());
+  if (grid.size() != 3)
+    fail(ErrorCode::kBadFile, "{}: \"grid\" needs three numbers, it has {}", top.where, grid.size());
   for (std::size_t i = 0; i < 3; ++i) r.grid[i] = top.whole_of<std::int32_t>(grid[i], "grid", 1);
   r.steps = top.whole<std::int32_t>("steps", 0);
   r.ranks = top.whole<std::int32_t>("ranks", 1);
@@ -179,7 +180,8 @@ void read_traffic(const Part& top, RunReport& r) {
   const Json& edges = bytes.list("per_edge");
   for (const Json& from : edges) {
     if (!from.is_array() || from.size() != edges.size()) {
-      fail(ErrorCode::kBadFile, "{}: \"per_edge\" is not square: give one list of {} a rank", bytes.where, edges.size());
+      fail(ErrorCode::kBadFile, "{}: \"per_edge\" is not square: give one list of {} a rank", bytes.where,
+           edges.size());
     }
     auto& row = r.bytes_per_edge.emplace_back();
     for (const Json& value : from) row.push_back(bytes.whole_of<std::int64_t>(value, "per_edge", 0));
@@ -193,7 +195,8 @@ void read_traffic(const Part& top, RunReport& r) {
 }
 
 void check_schema(const Json& json, const std::string& where) {
-  if (!json.is_object()) fail(ErrorCode::kBadFile, "{}: a report is a JSON object, this is {}", where, json.type_name());
+  if (!json.is_object())
+    fail(ErrorCode::kBadFile, "{}: a report is a JSON object, this is {}", where, json.type_name());
   if (json.contains("schema") && json["schema"] == kSchema) return;
   fail(ErrorCode::kBadFile, "{}: report schema {} is not known, this version reads schema {}", where,
        json.contains("schema") ? json["schema"].dump() : "(none)", kSchema);

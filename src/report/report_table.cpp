@@ -16,7 +16,7 @@ std::string times(double ratio) { return ratio > 0 ? fmt::format("{:.2f}x", rati
 
 std::string seconds(double s) { return fmt::format("{:.3f} s", s); }
 
-Row time_row(const char* what, const RunReport& r, double ReportTimes::* field, double speedup) {
+Row time_row(const char* what, const RunReport& r, double ReportTimes::*field, double speedup) {
   return {what, seconds(r.time.*field), r.compared ? seconds(r.dense_time.*field) : "",
           r.compared ? times(speedup) : ""};
 }
@@ -39,8 +39,8 @@ std::vector<Row> rows_of(const RunReport& r) {
   if (r.ranks > 1) {
     rows.push_back({"between ranks", human_bytes(static_cast<double>(r.bytes_sent)),
                     r.compared ? human_bytes(static_cast<double>(r.dense_bytes_sent)) : "", ""});
-    rows.push_back({"balance (max/mean)",
-                    fmt::format("{:.3f} blocks, {:.3f} time", r.balance_blocks, r.balance_time), "", ""});
+    rows.push_back(
+        {"balance (max/mean)", fmt::format("{:.3f} blocks, {:.3f} time", r.balance_blocks, r.balance_time), "", ""});
   }
   rows.push_back({"peak memory", human_bytes(static_cast<double>(r.peak_memory)), "", ""});
   return rows;

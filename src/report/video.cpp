@@ -59,7 +59,8 @@ TulleVideoWrite load() {
     tried += fmt::format("{}{}", tried.empty() ? "" : "; ", reason == nullptr ? path.string() : reason);
   }
   fail(ErrorCode::kUnsupported,
-       "MP4 files cannot be written because {} was not loaded: install libavformat, libavcodec and libswscale (and their "
+       "MP4 files cannot be written because {} was not loaded: install libavformat, libavcodec and libswscale (and "
+       "their "
        "-dev packages when building), or set TULLE_VIDEO_MODULE to its path; tried {}",
        kTulleVideoFile, tried);
 }
@@ -94,9 +95,8 @@ void write_mp4(const fs::path& path, const Video& video, int frames_per_second) 
   check_video(path, video, frames_per_second);
   const TulleVideoWrite write = module();
   std::vector<std::uint8_t> bytes(video.rgb.size());
-  std::transform(video.rgb.begin(), video.rgb.end(), bytes.begin(), [](float v) {
-    return static_cast<std::uint8_t>(std::lround(std::clamp(v, 0.0f, 1.0f) * 255.0f));
-  });
+  std::transform(video.rgb.begin(), video.rgb.end(), bytes.begin(),
+                 [](float v) { return static_cast<std::uint8_t>(std::lround(std::clamp(v, 0.0f, 1.0f) * 255.0f)); });
   std::array<char, 512> message{};
   write_through_temporary(path, [&](const fs::path& temporary) {
     const int failed = write(temporary.c_str(), bytes.data(), video.frames, video.height, video.width,

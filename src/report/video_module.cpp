@@ -104,10 +104,10 @@ std::vector<std::uint8_t> padded(const Clip& clip, std::int64_t frame) {
 }
 
 Owned<SwsContext> open_converter(const AVCodecContext& encoder) {
-  auto converter = need(sws_getContext(encoder.width, encoder.height, AV_PIX_FMT_RGB24, encoder.width, encoder.height,
-                                       AV_PIX_FMT_YUV420P, SWS_BICUBIC | SWS_ACCURATE_RND | SWS_FULL_CHR_H_INP |
-                                           SWS_BITEXACT, nullptr, nullptr, nullptr),
-                        "colour converter");
+  auto converter = need(
+      sws_getContext(encoder.width, encoder.height, AV_PIX_FMT_RGB24, encoder.width, encoder.height, AV_PIX_FMT_YUV420P,
+                     SWS_BICUBIC | SWS_ACCURATE_RND | SWS_FULL_CHR_H_INP | SWS_BITEXACT, nullptr, nullptr, nullptr),
+      "colour converter");
   const int* bt709 = sws_getCoefficients(SWS_CS_ITU709);
   sws_setColorspaceDetails(converter.get(), bt709, 1, bt709, 0, 0, 1 << 16, 1 << 16);
   return converter;

@@ -20,8 +20,7 @@ constexpr std::uint32_t kScenes = 12;
 Scene still_life() {
   Scene s;
   s.objects.push_back({.colour = 0, .shape = 2, .motion = 4, .texture = 1, .x = 40, .y = 40, .radius = 16});
-  s.objects.push_back(
-      {.colour = 5, .shape = 0, .motion = 1, .x = 30, .y = 95, .radius = 16, .vx = 3.0, .vy = 0.2});
+  s.objects.push_back({.colour = 5, .shape = 0, .motion = 1, .x = 30, .y = 95, .radius = 16, .vx = 3.0, .vy = 0.2});
   return s;
 }
 
@@ -46,8 +45,14 @@ TEST(Checker, SeesEveryColourShapeAndMotion) {
   for (std::size_t i = 0; i < 20; ++i) {
     const double vx = i % 5 == 0 ? -3 : i % 5 == 1 ? 3 : 0, vy = i % 5 == 2 ? -3 : i % 5 == 3 ? 3 : 0;
     Scene s;
-    s.objects.push_back({.colour = i % 8, .shape = i % 4, .motion = i % 5, .x = 64 - 4 * vx, .y = 64 - 4 * vy,
-                         .radius = 16, .vx = vx, .vy = vy});
+    s.objects.push_back({.colour = i % 8,
+                         .shape = i % 4,
+                         .motion = i % 5,
+                         .x = 64 - 4 * vx,
+                         .y = 64 - 4 * vy,
+                         .radius = 16,
+                         .vx = vx,
+                         .vy = vy});
     EXPECT_EQ(observe_clip(draw(s, 9, 128, 128)), facts(s)) << "case " << i;
   }
 }
@@ -99,15 +104,15 @@ TEST(Checker, TakesAZoomOutOfTheMotion) {
 }
 
 TEST(Checker, CatchesAWrongColour) {
-  EXPECT_EQ(passed_after([](Scene& s, std::uint32_t seed) {
-              s.objects[0].colour = (s.objects[0].colour + 1 + seed % 7) % 8;
-            }), 0u);
+  EXPECT_EQ(passed_after(
+                [](Scene& s, std::uint32_t seed) { s.objects[0].colour = (s.objects[0].colour + 1 + seed % 7) % 8; }),
+            0u);
 }
 
 TEST(Checker, CatchesAWrongShape) {
-  EXPECT_EQ(passed_after([](Scene& s, std::uint32_t seed) {
-              s.objects[0].shape = (s.objects[0].shape + 1 + seed % 3) % 4;
-            }), 0u);
+  EXPECT_EQ(
+      passed_after([](Scene& s, std::uint32_t seed) { s.objects[0].shape = (s.objects[0].shape + 1 + seed % 3) % 4; }),
+      0u);
 }
 
 TEST(Checker, CatchesAnOppositeDirection) {
@@ -119,7 +124,8 @@ TEST(Checker, CatchesAnOppositeDirection) {
                 o.x += 8 * o.vx, o.y += 8 * o.vy;
                 o.vx = -o.vx, o.vy = -o.vy;
               }
-            }), 0u);
+            }),
+            0u);
 }
 
 TEST(Checker, CatchesAMissingObject) {
@@ -134,7 +140,8 @@ TEST(Checker, CatchesAnExtraObject) {
                 const Object o = scene::random_object(random, 128, 128);
                 if (scene::fits(o, s.objects, 9, 128, 128)) s.objects.push_back(o);
               }
-            }), 0u);
+            }),
+            0u);
 }
 
 TEST(Checker, CatchesASecondObjectOfTheSameColour) {
@@ -199,7 +206,9 @@ TEST(Checker, ClassifiesShadesAndLightAlike) {
     for (const double gain : {1.0, 0.75, 0.6, 0.45}) {
       const scene::Colour& p = scene::kColours[c];
       EXPECT_EQ(checker::classify_pixel(static_cast<float>(gain * p.r), static_cast<float>(gain * p.g),
-                                        static_cast<float>(gain * p.b)), c + 1) << p.name << " " << gain;
+                                        static_cast<float>(gain * p.b)),
+                c + 1)
+          << p.name << " " << gain;
     }
   }
   EXPECT_EQ(checker::classify_pixel(0.78f, 0.72f, 0.60f), 0);  // beige

@@ -86,7 +86,8 @@ TEST_F(Files, BadClipFilesAreRefused) {
   EXPECT_TRUE(refused(npy("{'descr': '|u1', 'fortran_order': False, 'shape': (2, 3, 4, 4), }", 96)));
   EXPECT_TRUE(refused(npy("{'descr': '|u1', 'fortran_order': False, 'shape': (0, 3, 4, 3), }", 0)));
   EXPECT_TRUE(refused(npy("{'descr': '|u1', 'fortran_order': False, 'shape': (-2, 3, 4, 3), }", 72)));
-  EXPECT_TRUE(refused(npy("{'descr': '|u1', 'fortran_order': False, 'shape': (9223372036854775807, 9, 9, 9, 3), }", 72)));
+  EXPECT_TRUE(
+      refused(npy("{'descr': '|u1', 'fortran_order': False, 'shape': (9223372036854775807, 9, 9, 9, 3), }", 72)));
   EXPECT_TRUE(refused(npy("{'descr': '|u1', 'fortran_order': False, }", 72)));
 }
 

@@ -17,13 +17,14 @@ Video filled(std::int64_t frames, std::int64_t height, std::int64_t width, float
 // A smooth picture that differs from pixel to pixel.
 Video pattern(float phase) {
   Video v = filled(2, 16, 20, 0);
-  for (std::size_t i = 0; i < v.rgb.size(); ++i) v.rgb[i] = 0.5f + 0.4f * std::sin(0.37f * static_cast<float>(i) + phase);
+  for (std::size_t i = 0; i < v.rgb.size(); ++i)
+    v.rgb[i] = 0.5f + 0.4f * std::sin(0.37f * static_cast<float>(i) + phase);
   return v;
 }
 
 TEST(Psnr, OfAConstantDifference) {
-  EXPECT_NEAR(psnr(filled(2, 3, 4, 0.5f), filled(2, 3, 4, 0.6f)), 20.0, 1e-5);   // mse 0.01
-  EXPECT_NEAR(psnr(filled(1, 1, 1, 0.0f), filled(1, 1, 1, 1.0f)), 0.0, 1e-12);   // mse 1
+  EXPECT_NEAR(psnr(filled(2, 3, 4, 0.5f), filled(2, 3, 4, 0.6f)), 20.0, 1e-5);  // mse 0.01
+  EXPECT_NEAR(psnr(filled(1, 1, 1, 0.0f), filled(1, 1, 1, 1.0f)), 0.0, 1e-12);  // mse 1
 }
 
 TEST(Psnr, OfEqualClipsIsInfinite) { EXPECT_TRUE(std::isinf(psnr(pattern(0), pattern(0)))); }

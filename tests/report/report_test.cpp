@@ -31,8 +31,10 @@ void expect_equal(const RunReport& a, const RunReport& b) {
 ErrorCode code_after(const std::string& pointer, const std::string& value) {
   Json json = Json::parse(report_json(sample_report(true)));
   const Json::json_pointer at(pointer);
-  if (value.empty()) json.at(at.parent_pointer()).erase(at.back());
-  else json[at] = Json::parse(value);
+  if (value.empty())
+    json.at(at.parent_pointer()).erase(at.back());
+  else
+    json[at] = Json::parse(value);
   try {
     parse_report(json.dump(), "changed");
   } catch (const Error& e) {

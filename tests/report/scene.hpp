@@ -33,7 +33,7 @@ struct Object {
   int texture = 0;  // 0 plain, 1 striped, 2 checked
   double x = 64, y = 64, radius = 16, vx = 0, vy = 0;
   int from = 0, to = 1 << 20;  // frames in which it is there
-  double stretch = 1;                   // widens the shape; 1 for a right one
+  double stretch = 1;          // widens the shape; 1 for a right one
 };
 
 struct Scene {
@@ -46,10 +46,14 @@ struct Scene {
 inline bool inside(const Object& o, double x, double y) {
   const double dx = (x - o.x) / o.stretch, dy = y - o.y, r = o.radius, ax = std::fabs(dx), ay = std::fabs(dy);
   switch (o.shape) {
-    case 0: return dx * dx + dy * dy < r * r;
-    case 1: return std::max(ax, ay) < 0.88 * r;
-    case 2: return dy < 0.9 * r && ax < (dy + 0.9 * r) / 1.732;
-    default: return std::max(ax, ay) < 1.05 * r && std::min(ax, ay) < 0.35 * r;
+    case 0:
+      return dx * dx + dy * dy < r * r;
+    case 1:
+      return std::max(ax, ay) < 0.88 * r;
+    case 2:
+      return dy < 0.9 * r && ax < (dy + 0.9 * r) / 1.732;
+    default:
+      return std::max(ax, ay) < 1.05 * r && std::min(ax, ay) < 0.35 * r;
   }
 }
 
@@ -107,9 +111,7 @@ inline std::vector<ObjectFacts> facts(const Scene& scene) {
   return all;
 }
 
-inline double lengths(int height, int width) {
-  return std::pow(height * width / (128.0 * 128.0), 0.25);
-}
+inline double lengths(int height, int width) { return std::pow(height * width / (128.0 * 128.0), 0.25); }
 
 inline double uniform(std::mt19937& random, double low, double high) {
   return low + (high - low) * (static_cast<double>(random()) / 4294967296.0);
@@ -142,8 +144,7 @@ inline bool fits(const Object& o, const std::vector<Object>& others, int frames,
 }
 
 // Objects that stay inside the frame and never touch, as many of `count` as find room.
-inline Scene random_scene(std::uint32_t seed, std::size_t count, int frames, int height,
-                          int width) {
+inline Scene random_scene(std::uint32_t seed, std::size_t count, int frames, int height, int width) {
   std::mt19937 random(seed);
   Scene scene;
   scene.seed = seed;
