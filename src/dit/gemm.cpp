@@ -105,6 +105,9 @@ struct Linear::Impl {
   memory weights, bias;
   std::string reason;
 
+  void choose();
+  void take(std::span<const float> weight, std::span<const float> given_bias);
+
   // One tile of packed rows of the spec's types.
   void run_tile(const void* from, void* to) const {
     if (in != spec.in) {
@@ -147,34 +150,54 @@ struct Linear::Impl {
   }
 };
 
-Linear::Linear(const LinearSpec& spec, std::span<const float> weight, std::span<const float> bias) {
+namespace {
+
+void check(const LinearSpec& spec, std::size_t weights, std::size_t biases) {
   const auto count = checked_product({spec.outputs, spec.inputs});
   require(count && spec.outputs > 0 && spec.inputs > 0 && spec.tile > 0,
           "a linear layer of {} x {} and tile {} has no sense", spec.outputs, spec.inputs, spec.tile);
-  require(static_cast<std::int64_t>(weight.size()) == *count && static_cast<std::int64_t>(bias.size()) == spec.outputs,
-          "a linear layer of {} x {} got {} weights and {} biases", spec.outputs, spec.inputs, weight.size(),
-          bias.size());
+  require(static_cast<std::int64_t>(weights) == *count && static_cast<std::int64_t>(biases) == spec.outputs,
+          "a linear layer of {} x {} got {} weights and {} biases", spec.outputs, spec.inputs, weights, biases);
+}
+
+std::vector<float> rounded_to_bf16(std::span<const float> values) {
+  std::vector<float> out;
+  out.reserve(values.size());
+  for (float v : values) out.push_back(to_f32(from_f32<Bf16>(v)));
+  return out;
+}
+
+}  // namespace
+
+// Chooses the types in which oneDNN computes: those of the spec, or f32 where it has no bf16.
+void Linear::Impl::choose() {
+  in = spec.in, out = spec.out;
+  description = describe(spec, in, out);
+  if (!description && (in == DType::kBf16 || out == DType::kBf16)) {
+    in = out = DType::kF32;
+    description = describe(spec, in, out);
+    reason = "oneDNN has no bf16 product for this processor: tiles are widened to f32";
+  }
+  if (!description) fail(ErrorCode::kUnsupported, "oneDNN has no product of {} x {}", spec.outputs, spec.inputs);
+  product = Product(description);
+}
+
+void Linear::Impl::take(std::span<const float> weight, std::span<const float> given_bias) {
+  const bool round = spec.in == DType::kBf16 && in == DType::kF32;
+  const std::vector<float> rounded = round ? rounded_to_bf16(weight) : std::vector<float>{};
+  weights = pack(spec, round ? rounded : weight, description.weights_desc());
+  bias = memory(description.bias_desc(), cpu_engine());
+  std::memcpy(bias.get_data_handle(), given_bias.data(), given_bias.size_bytes());
+}
+
+Linear::Linear(const LinearSpec& spec, std::span<const float> weight, std::span<const float> bias) {
+  check(spec, weight.size(), bias.size());
   auto impl = std::make_unique<Impl>();
   impl->spec = spec;
   try {
     single().run_in([&] {
-      impl->in = spec.in, impl->out = spec.out;
-      impl->description = describe(spec, impl->in, impl->out);
-      if (!impl->description && (spec.in == DType::kBf16 || spec.out == DType::kBf16)) {
-        impl->in = impl->out = DType::kF32;
-        impl->description = describe(spec, impl->in, impl->out);
-        impl->reason = "oneDNN has no bf16 product for this processor: tiles are widened to f32";
-      }
-      if (!impl->description)
-        fail(ErrorCode::kUnsupported, "oneDNN has no product of {} x {}", spec.outputs, spec.inputs);
-      impl->product = Product(impl->description);
-      std::vector<float> rounded;
-      if (spec.in == DType::kBf16 && impl->in == DType::kF32) {
-        for (float w : weight) rounded.push_back(to_f32(from_f32<Bf16>(w)));
-      }
-      impl->weights = pack(spec, rounded.empty() ? weight : rounded, impl->description.weights_desc());
-      impl->bias = memory(impl->description.bias_desc(), cpu_engine());
-      std::memcpy(impl->bias.get_data_handle(), bias.data(), bias.size_bytes());
+      impl->choose();
+      impl->take(weight, bias);
     });
   } catch (const dnnl::error& e) {
     fail(ErrorCode::kUnsupported, "oneDNN refused a product of {} x {}: {}", spec.outputs, spec.inputs, e.what());
