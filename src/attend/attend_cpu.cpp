@@ -118,38 +118,52 @@ struct Packed {
   std::int64_t first_pair = 0;
 };
 
-void pack_pair(const AttentionArgs& args, const Geometry& g, std::int64_t pair, std::int64_t begin, std::int64_t end,
-               const std::vector<std::uint8_t>& needed, Packed& packed) {
-  const std::int64_t b = pair / args.q.heads(), h = pair % args.q.heads(), at = pair - packed.first_pair;
-  const std::int64_t width = g.shape.panel_keys;
-  for (std::int64_t p = begin; p < end; ++p) {
-    if (needed[static_cast<std::size_t>(p)] == 0) continue;
-    cpu::pack_k_panel(args.k, b, h, p, width, packed.k.data() + at * g.k_floats + p * width * args.q.head_dim());
-    cpu::pack_v_panel(args.v, b, h, p, width, g.column_panels * width * width,
-                      packed.v.data() + at * g.v_floats + p * width * width);
+// Asks the memory for tokens [begin, end) of one head: its rows lie far apart, and asking for all of them at once takes
+// one wait instead of one a row.
+void fetch_rows(const ConstTensorView& view, std::int64_t b, std::int64_t h, std::int64_t begin, std::int64_t end) {
+  constexpr std::int64_t kLine = 64;
+  const auto size = static_cast<std::int64_t>(size_of(view.dtype)), bytes = view.head_dim() * size;
+  const auto* head = static_cast<const char*>(view.data) + (b * view.stride[0] + h * view.stride[2]) * size;
+  for (std::int64_t i = begin; i < std::min(end, view.tokens()); ++i) {
+    const char* row = head + i * view.stride[1] * size;
+    for (std::int64_t at = 0; at < bytes; at += kLine) __builtin_prefetch(row + at);
   }
 }
 
+// One panel of one pair.
+void pack_panel(const AttentionArgs& args, const Geometry& g, std::int64_t pair, std::int64_t panel, Packed& packed) {
+  const std::int64_t b = pair / args.q.heads(), h = pair % args.q.heads(), at = pair - packed.first_pair;
+  const std::int64_t width = g.shape.panel_keys, next = (panel + 1) * width;
+  fetch_rows(args.k, b, h, next, next + width);
+  fetch_rows(args.v, b, h, next, next + width);
+  cpu::pack_k_panel({args.k, b, h}, panel, width, packed.k.data() + at * g.k_floats + panel * width * args.q.head_dim());
+  cpu::pack_v_panel({args.v, b, h}, panel, width, g.column_panels * width * width,
+                    packed.v.data() + at * g.v_floats + panel * width * width);
+}
+
+// A piece of work is a few panels of all pairs, since the heads of a token lie side by side in memory.
 void pack_wave(const AttentionArgs& args, const Geometry& g, std::int64_t count, const Threads& threads,
                Packed& packed) {
-  constexpr std::int64_t kPanelsATime = 64;
-  const std::int64_t pieces = ceil_div(g.panels, kPanelsATime);
+  constexpr std::int64_t kPanelsATime = 4;
   std::vector<std::vector<std::uint8_t>> needed(static_cast<std::size_t>(count));
   threads.parallel_for(count, [&](std::int64_t i) {
     const std::int64_t pair = packed.first_pair + i;
     needed[static_cast<std::size_t>(i)] =
         cpu::needed_panels(args, pair / args.q.heads(), pair % args.q.heads(), g.shape.panel_keys);
   });
-  threads.parallel_for(count * pieces, [&](std::int64_t i) {
-    const std::int64_t at = i / pieces, begin = i % pieces * kPanelsATime;
-    pack_pair(args, g, packed.first_pair + at, begin, std::min(g.panels, begin + kPanelsATime),
-              needed[static_cast<std::size_t>(at)], packed);
+  threads.parallel_ranges(g.panels * count, kPanelsATime * count, [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t n = begin; n < end; ++n) {
+      const std::int64_t panel = n / count, i = n % count;
+      if (needed[static_cast<std::size_t>(i)][static_cast<std::size_t>(panel)] == 0) continue;
+      pack_panel(args, g, packed.first_pair + i, panel, packed);
+    }
   });
 }
 
 template <class T>
 void write_rows(const AttentionArgs& args, const Geometry& g, const Work& work, const Scratch& scratch) {
   const std::int64_t b = work.pair / args.q.heads(), h = work.pair % args.q.heads();
+  fetch_rows(args.out, b, h, work.begin, work.end);
   for (std::int64_t i = work.begin; i < work.end; ++i) {
     const std::int64_t r = i - work.begin;
     const float* from = scratch.out.data() + r * g.out_dim;
@@ -168,8 +182,9 @@ void attend_rows(const AttentionArgs& args, const Geometry& g, const Packed& pac
   const std::int64_t b = work.pair / args.q.heads(), h = work.pair % args.q.heads(), at = work.pair - packed.first_pair;
   const double scale = effective_scale(args);
   const std::vector<RowGroup> groups = group_rows(work.end - work.begin, g.shape.group_rows);
+  fetch_rows(args.q, b, h, work.begin, work.end);
   cpu::collect_panels(args, b, h, work.q_block, g.shape.panel_keys, scratch.panels);
-  cpu::pack_q(args.q, b, h, work.begin, work.end, scale < 0 ? -1.0f : 1.0f, groups, scratch.q.data());
+  cpu::pack_q({args.q, b, h}, work.begin, work.end, scale < 0 ? -1.0f : 1.0f, groups, scratch.q.data());
   cpu::attend_tile({.q = scratch.q.data(),
                     .groups = groups,
                     .k = packed.k.data() + at * g.k_floats,
