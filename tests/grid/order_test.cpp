@@ -87,7 +87,7 @@ TEST(Order, ThinGridsAreBijections) {
   }
 }
 
-TEST(Order, HilbertKeepsTheOrderOfALine) {
+TEST(Order, CodesHoldMoreThan64Bits) {
   // More than 21 bits a coordinate: the code of a position does not fit one 64-bit word.
   const TokenOrder line = make_order(OrderKind::kMorton, {1, 1, (1 << 22) + 5});
   for (std::size_t i = 0; i < line.raster_of_memory.size(); ++i)
