@@ -1,12 +1,16 @@
 // bench_mask_gpu: mask kernels at the size of all layers of Wan 2.1 14B at 720p, against a device-to-device copy of
-// the same bytes in the same run. Records: one JSON object a line on stdout.
+// the same bytes in the same run. --record FILE writes the records.
 #include <cuda_runtime.h>
+#include <fmt/chrono.h>
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <ctime>
 #include <functional>
 #include <random>
 
+#include "base/file.hpp"
+#include "base/json.hpp"
 #include "mask/mask_ops.hpp"
 #include "tests/gpu/device_array.hpp"
 #include "tulle/version.hpp"
@@ -41,15 +45,13 @@ Spread time_of(const std::function<void()>& work) {
   return {times[kRuns / 2], times[kRuns / 10], times[kRuns - 1 - kRuns / 10]};
 }
 
-void record(const char* name, double bytes, const Spread& t, double copy_rate, const std::string& machine) {
+OrderedJson record(const char* name, double bytes, const Spread& t, double copy_rate, const std::string& machine) {
   const double rate = bytes / t.median * 1e-6;
-  fmt::print(
-      "{{\"bench\":\"mask_gpu\",\"name\":\"{}\",\"metric\":\"bandwidth\",\"unit\":\"GB/s\",\"better\":\"higher\","
-      "\"value\":{:.1f},\"spread\":[{:.1f},{:.1f}],\"n\":{},\"baseline\":\"device copy, bytes read and written\","
-      "\"baseline_value\":{:.1f},\"ratio\":{:.3f},\"machine\":\"{}\",\"commit\":\"{}\",\"date\":\"{}\","
-      "\"command\":\"bench_mask_gpu\"}}\n",
-      name, rate, bytes / t.high * 1e-6, bytes / t.low * 1e-6, kRuns, copy_rate, rate / copy_rate, machine, commit(),
-      [] { char d[16]; const std::time_t now = std::time(nullptr); std::strftime(d, sizeof d, "%F", std::gmtime(&now)); return std::string(d); }());
+  return {{"bench", "mask_gpu"}, {"name", name}, {"metric", "bandwidth"}, {"unit", "GB/s"}, {"better", "higher"},
+          {"value", rate}, {"spread", {bytes / t.high * 1e-6, bytes / t.low * 1e-6}}, {"n", kRuns},
+          {"baseline", "device-to-device copy, bytes read and written"}, {"baseline_value", copy_rate},
+          {"ratio", rate / copy_rate}, {"machine", machine}, {"commit", commit()},
+          {"date", fmt::format("{:%F}", fmt::gmtime(std::time(nullptr)))}, {"command", "bench_mask_gpu --record FILE"}};
 }
 
 std::string machine_name() {
@@ -62,7 +64,7 @@ std::string machine_name() {
 
 }  // namespace
 
-int main() {
+int main(int argc, char** argv) {
   const std::int64_t rows = kLayers * kHeads * kRows, words = rows * kWords;
   std::vector<std::uint32_t> host(static_cast<std::size_t>(words));
   std::mt19937 random(1);
@@ -73,10 +75,15 @@ int main() {
   const double bytes = static_cast<double>(words) * 4;
 
   const Spread copy = time_of([&] {
-    check_cuda(cudaMemcpyAsync(c.data(), a.data(), static_cast<std::size_t>(words) * 4, cudaMemcpyDeviceToDevice, nullptr), "copy");
+    check_cuda(cudaMemcpyAsync(c.data(), a.data(), c.size() * 4, cudaMemcpyDeviceToDevice, nullptr), "copy");
   });
+  const Spread unite = time_of([&] { combine_masks_cuda(MaskCombine::kUnite, a.data(), b.data(), words, nullptr); });
+  const Spread count = time_of([&] { count_rows_cuda(b.data(), rows, kWords, counts.data(), nullptr); });
   const double copy_rate = 2 * bytes / copy.median * 1e-6;
-  record("unite/wan14b_720p", 3 * bytes, time_of([&] { combine_masks_cuda(MaskCombine::kUnite, a.data(), b.data(), words, nullptr); }), copy_rate, machine);
-  record("count/wan14b_720p", bytes + static_cast<double>(rows) * 4, time_of([&] { count_rows_cuda(b.data(), rows, kWords, counts.data(), nullptr); }), copy_rate, machine);
+  const OrderedJson records = {
+      record("unite/wan14b_720p", 3 * bytes, unite, copy_rate, machine),
+      record("count/wan14b_720p", bytes + static_cast<double>(rows) * 4, count, copy_rate, machine)};
+  fmt::print("{}\n", records.dump(1));
+  if (argc == 3 && std::string_view(argv[1]) == "--record") write_file_atomic(argv[2], records.dump(1) + "\n");
   return 0;
 }

@@ -31,6 +31,7 @@ mkdir -p "$out"
 export LD_LIBRARY_PATH=$here/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
 failed=0
 table=""
+declare -A record=([bench_mask_gpu]="--record $out/mask_gpu.json")
 for program in "$here"/test_*; do
   name=$(basename "$program")
   if "$program" --gtest_brief=1 >"$out/$name.log" 2>&1; then state=passed; else state=FAILED failed=1; fi
@@ -38,7 +39,7 @@ for program in "$here"/test_*; do
 done
 for program in "$here"/bench_*; do
   name=$(basename "$program")
-  if "$program" >"$out/$name.log" 2>&1; then state=ran; else state=FAILED failed=1; fi
+  if timeout 300 "$program" ${record[$name]:-} >"$out/$name.log" 2>&1; then state=ran; else state=FAILED failed=1; fi
   table+=$(printf '%-18s %-7s' "$name" "$state")$'\n'
 done
 printf '%s' "$table" | tee "$out/table.txt"

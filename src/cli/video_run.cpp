@@ -95,7 +95,7 @@ class RankRun {
       sampler_.advance(s, cond_, tokens_);
       dit_s_ += now_seconds() - begin;
       clock_.step(engine_.stats(), now_seconds(), spans);
-      if (progress_ != nullptr) progress_->update(s + 1, request_.label);
+      if (progress_ != nullptr) progress_->update(s + 1);
     }
     return collect();
   }

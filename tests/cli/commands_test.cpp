@@ -7,7 +7,7 @@
 
 #include "tests/cli/run_tulle.hpp"
 #include "tests/cli/small_model.hpp"
-#include "tulle/policy.hpp"
+#include "tulle/mask.hpp"
 
 namespace tulle {
 namespace {
