@@ -53,6 +53,13 @@ std::int64_t available_memory() {
   return std::min(kib * 1024, cgroup_room());
 }
 
+std::int64_t resident_memory() {
+  std::istringstream value(proc_value("/proc/self/status", "VmRSS"));
+  std::int64_t kib = 0;
+  value >> kib;
+  return kib * 1024;
+}
+
 std::int64_t peak_memory() {
   rusage usage{};
   getrusage(RUSAGE_SELF, &usage);

@@ -154,8 +154,9 @@ void fill_comparison(RunReport& r, const VideoResult& run, const VideoResult& de
 }
 
 RunReport make_report(const Options& o, const Loaded& loaded, const VideoRequest& request, const VideoResult& run,
-                      const VideoResult* dense) {
+                      const VideoResult* dense, std::int64_t predicted) {
   RunReport r;
+  r.predicted_memory = predicted;
   fill_machine(r, request);
   r.model = fs::path(loaded.folder).lexically_normal().filename().string();
   r.prompt = o.prompt;
@@ -168,7 +169,6 @@ RunReport make_report(const Options& o, const Loaded& loaded, const VideoRequest
   r.seed = request.seed;
   r.guidance = request.sampler.guidance;
   r.shift = request.sampler.shift;
-  r.predicted_memory = predicted_memory(loaded, request);
   r.peak_memory = peak_memory();
   fill_run(r, loaded, run);
   if (dense != nullptr) fill_comparison(r, run, *dense);
@@ -184,7 +184,7 @@ void write_outputs(const Options& o, const RunReport& report, const VideoResult&
     rows.push_back(dense->video);
   }
   write_frames_sheet(out / "frames.png", rows, 7);
-  write_file_atomic(out / "report.json", report_json(report));
+  write_file_atomic(out / "report.json", report_json(report) + "\n");
   write_report_html(out / "report.html", report, out / "video.mp4", dense != nullptr ? out / "dense.mp4" : fs::path(),
                     out / "frames.png");
 }
@@ -211,13 +211,14 @@ int generate(const Options& o) {
   loaded.prompts.parse(o.prompt);
   VideoRequest request = request_of(o, loaded, policy);
   request.keep_masks = true;
+  const std::int64_t predicted = predicted_memory(loaded, request);
   const VideoResult run = run_video(loaded, request);
   std::optional<VideoResult> dense;
   if (!o.compare.empty()) {
     VideoRequest dense_request = request_of(o, loaded, load_policy("dense"));
     dense = run_video(loaded, dense_request);
   }
-  const RunReport report = make_report(o, loaded, request, run, dense ? &*dense : nullptr);
+  const RunReport report = make_report(o, loaded, request, run, dense ? &*dense : nullptr, predicted);
   write_outputs(o, report, run, dense ? &*dense : nullptr);
   if (o.json) {
     fmt::print("{}\n", report_json(report));

@@ -40,7 +40,6 @@ PlanRequest plan_request(const Loaded& loaded, const VideoRequest& request) {
   r.head_dim = c.head_dim;
   r.layers = c.layers;  // hidden and ffn stay 0: the model predicts its own activations
   r.ranks = request.ranks;
-  r.weight_bytes = loaded.model.weight_bytes();
   return r;
 }
 
@@ -194,7 +193,7 @@ double mean(const std::vector<EngineStats>& stats, double EngineStats::*field) {
 }
 
 void refuse_if_too_large(const Loaded& loaded, const VideoRequest& request) {
-  const std::int64_t need = predicted_memory(loaded, request), have = available_memory();
+  const std::int64_t need = predicted_memory(loaded, request), have = available_memory() + resident_memory();
   if (need <= have) return;
   fail(ErrorCode::kOutOfMemory, "grid {} needs about {} of memory on {} rank(s) and {} are free: use a smaller grid",
        to_string(request.grid), human_bytes(static_cast<double>(need)), request.ranks,
@@ -219,7 +218,7 @@ std::int64_t predicted_memory(const Loaded& loaded, const VideoRequest& request)
   // Per rank: noise, gathered tokens and latents; once: decoded frames (f32) of the sparse and the dense run.
   const std::int64_t latents = request.grid.tokens() * c.patch_features() * 4;
   const std::int64_t frames = 2 * request.grid.tokens() * c.patch_h * c.patch_w * 16 * 3 * 4;
-  return plan.peak_bytes + activations + 3 * latents * request.ranks + frames;
+  return resident_memory() + plan.peak_bytes + activations + 3 * latents * request.ranks + frames;
 }
 
 VideoResult run_video(const Loaded& loaded, const VideoRequest& request) {

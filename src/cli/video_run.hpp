@@ -52,7 +52,8 @@ struct VideoResult {
   std::vector<HeadMask> masks;  // of the last conditional pass
 };
 
-// Bytes that a run needs at its peak, weights included.
+// Bytes that this process needs at the peak of a run: what is resident now (the loaded model and its libraries) and
+// what the run adds. Call it before the run.
 std::int64_t predicted_memory(const Loaded& loaded, const VideoRequest& request);
 
 // Throws Error(kOutOfMemory) before any allocation when the prediction exceeds what the machine has free,
