@@ -1,4 +1,5 @@
-"""Checks the clip generator's promises on the CPU and prints the figures; exits 1 when one is broken."""
+"""Checks on the CPU the clip generator's promises, the captions' round trip and the Hilbert order that mass.py measures in;
+prints the figures and exits 1 when something is broken."""
 import argparse
 import colorsys
 import sys
@@ -6,8 +7,15 @@ import sys
 import torch
 
 import clips
+import mass
 import words
 from words import ROW
+
+# Skilling's curve through 4x4x4, digits x, y, frame: the conformance vector of tests/grid/order_test.cpp.
+HILBERT = (
+    "000 010 110 100 101 111 011 001 002 003 103 102 112 113 013 012 022 023 033 032 132 133 123 122 121 021 031 131 "
+    "130 030 020 120 220 320 330 230 231 331 321 221 222 223 233 232 332 333 323 322 312 313 213 212 202 203 303 302 "
+    "301 311 211 201 200 210 310 300").split()
 
 
 def figures(grid, count, seed):
@@ -96,6 +104,17 @@ def check_colours(failures):
     return hues
 
 
+def check_hilbert(failures):
+    """mass.py's order is the library's: the conformance vector on 4x4x4, and a bijection on grids that are no cube."""
+    order = mass.hilbert_order(4, 4, 4).tolist()
+    seen = [f"{raster % 4}{raster // 4 % 4}{raster // 16}" for raster in order]
+    wrong = [place for place, (got, want) in enumerate(zip(seen, HILBERT, strict=True)) if got != want]
+    check(not wrong, f"the Hilbert order of 4x4x4 differs at {len(wrong)} of 64 places, first {wrong[:1]}", failures)
+    for grid in ((9, 16, 16), (13, 20, 24), (1, 1, 7)):
+        tokens = grid[0] * grid[1] * grid[2]
+        check(sorted(mass.hilbert_order(*grid).tolist()) == list(range(tokens)), f"Hilbert order of {grid}", failures)
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--count", type=int, default=2000, help="clips per grid")
@@ -107,6 +126,7 @@ def main():
         check_grid(shares, failures)
         print("x".join(map(str, grid)), {name: round(value, 4) for name, value in shares.items()})
     check_words(300, failures)
+    check_hilbert(failures)
     print("hues", [round(hue) for hue in check_colours(failures)])
     for failure in failures:
         print("BROKEN:", failure)
