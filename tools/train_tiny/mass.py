@@ -126,7 +126,7 @@ def measure(folder, captions, grid, device, steps, settings):
     slots = torch.tensor([words.encode(c) for c in captions], device=device)
     noise = sample.noise_of(range(len(captions)), grid).to(device)
     sample.latents_of(model, text(slots), noise, settings["steps"], settings["shift"], settings["guidance"],
-                        watch.step)
+                      watch.step)
     table = watch.table()
     means = {name: round(sum(map(sum, rows)) / (len(rows) * len(rows[0])), 4) for name, rows in table.items()}
     return {"tokens": grid[0] * grid[1] * grid[2], "mean": means, "by_layer_and_head": table}
@@ -145,7 +145,7 @@ def main():
     captions = sheet.read_captions(options.captions)[:options.count]
     steps = [int(v) for v in options.at.split(",")]
     result = {"block": BLOCK, "captions": len(captions), "steps_measured": steps, "sampler": sample.DEFAULTS,
-              "grids": {}}
+              "schedule": sample.SCHEDULE, "grids": {}}
     for name in options.grids.split(","):
         grid = tuple(int(v) for v in name.split("x"))
         result["grids"][name] = measure(options.model, captions, grid, options.device, steps, sample.DEFAULTS)

@@ -1,7 +1,10 @@
 """Draws clips from an exported model: Euler steps of the flow, shifted sigmas, classifier-free guidance.
 
-sigma_i = shift * t / (1 + (shift - 1) * t) with t = 1 - i / steps; x <- x + (sigma_{i+1} - sigma_i) v,
-v = v_empty + guidance * (v_prompt - v_empty). Noise is drawn on the CPU from the clip's own seed.
+With shifted(t) = shift t / (1 + (shift - 1) t): sigma_i = shifted(u_i) for i < steps, where u_i are equal steps from 1 to
+shifted(1/1000), both ends included; sigma_steps = 0. This is `tulle generate`'s schedule and that of diffusers'
+FlowMatchEulerDiscreteScheduler.set_timesteps(steps): the end of the training range is shifted, then every step is.
+x <- x + (sigma_{i+1} - sigma_i) v, v = v_empty + guidance * (v_prompt - v_empty), timestep = 1000 sigma.
+Noise is drawn on the CPU from the clip's own seed.
 """
 import argparse
 import json
@@ -16,15 +19,24 @@ import words
 from codec import Codec
 
 DEFAULTS = {"sampler": "euler", "steps": 30, "shift": 3.0, "guidance": 4.0}
+TRAIN_STEPS = 1000
+SCHEDULE = ("sigma_i = shifted(u_i), u_i in equal steps from 1 to shifted(1/1000), then 0; shifted(t) = shift t / "
+            "(1 + (shift - 1) t), as FlowMatchEulerDiscreteScheduler")
 
 
 def working_type(device):
     return torch.bfloat16 if str(device).startswith("cuda") else torch.float32
 
 
+def shifted(t, shift):
+    return shift * t / (1 + (shift - 1) * t)
+
+
 def sigmas(steps, shift):
-    t = torch.linspace(1, 0, steps + 1, dtype=torch.float64)
-    return (shift * t / (1 + (shift - 1) * t)).tolist()
+    """The steps + 1 noise levels from 1 to 0; rounded to f32 where diffusers rounds, computed in f64 elsewhere."""
+    least = torch.tensor(shifted(1 / TRAIN_STEPS, shift)).double().item()
+    t = torch.linspace(1, least, steps, dtype=torch.float64)
+    return shifted(t, shift).float().tolist() + [0.0]
 
 
 def noise_of(seeds, grid):
@@ -64,6 +76,13 @@ def sample(model, text, codec, captions, grid, seeds, steps=30, shift=3.0, guida
     return torch.cat(parts).numpy()
 
 
+def settings_of(steps, shift, guidance, dtype):
+    """What a record of sampled clips says about how they were made."""
+    precision = {torch.bfloat16: "bf16", torch.float32: "f32"}[dtype]
+    return {"sampler": {"kind": "euler", "steps": steps, "shift": shift, "guidance": guidance}, "schedule": SCHEDULE,
+            "precision": precision}
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", required=True, help="exported folder")
@@ -78,7 +97,7 @@ def main():
     parser.add_argument("--chunk", type=int, default=25)
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--dtype", choices=["bfloat16", "float32"], help="bfloat16 on a GPU, float32 on a CPU")
-    parser.add_argument("--out", required=True, help="path without ending: .npy, .txt, .png are written")
+    parser.add_argument("--out", required=True, help="path without ending: .npy, .txt, .png and .json are written")
     options = parser.parse_args()
     dtype = getattr(torch, options.dtype) if options.dtype else working_type(options.device)
     model, text = wan.load(options.model, options.device, dtype)
@@ -89,6 +108,10 @@ def main():
     clips = sample(model, text, codec, captions, grid, range(options.first_seed, options.first_seed + len(captions)),
                    options.steps, options.shift, options.guidance, options.chunk)
     sheet.write_clips(options.out, clips, captions)
+    settings = settings_of(options.steps, options.shift, options.guidance, dtype)
+    with open(options.out + ".json", "w") as file:
+        json.dump({"first_seed": options.first_seed, **settings}, file, indent=1)
+        file.write("\n")
     print(json.dumps({"clips": len(clips), "seconds": round(time.time() - begin, 2), "grid": options.grid}))
 
 
