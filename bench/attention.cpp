@@ -83,21 +83,22 @@ std::string today() {
 OrderedJson record_of(const Options& options, const AttentionCase& c, const Series& value, const std::string& baseline,
                       const Series& base, int threads) {
   const auto rounded = [](double x) { return std::round(x * 1e4) / 1e4; };
-  return {{"bench", "attention_cpu"},
-          {"name", c.name},
-          {"metric", "rate on kept pairs"},
-          {"unit", "GFLOP/s"},
-          {"better", "higher"},
-          {"value", rounded(value.median())},
-          {"spread", rounded(value.spread())},
-          {"n", value.values.size()},
-          {"baseline", baseline},
-          {"baseline_value", rounded(base.median())},
-          {"ratio", rounded(value.median() / base.median())},
-          {"machine", fmt::format("{}, {} cores, {}, {} threads", cpu_name(), cpu_count(), attention_target(), threads)},
-          {"commit", commit()},
-          {"date", today()},
-          {"command", options.command}};
+  return {
+      {"bench", "attention_cpu"},
+      {"name", c.name},
+      {"metric", "rate on kept pairs"},
+      {"unit", "GFLOP/s"},
+      {"better", "higher"},
+      {"value", rounded(value.median())},
+      {"spread", rounded(value.spread())},
+      {"n", value.values.size()},
+      {"baseline", baseline},
+      {"baseline_value", rounded(base.median())},
+      {"ratio", rounded(value.median() / base.median())},
+      {"machine", fmt::format("{}, {} cores, {}, {} threads", cpu_name(), cpu_count(), attention_target(), threads)},
+      {"commit", commit()},
+      {"date", today()},
+      {"command", options.command}};
 }
 
 // Cases of one shape and type are measured in turn with their dense case and the peak, round after round.
@@ -143,7 +144,8 @@ void run_case(benchmark::State& state, const AttentionCase& c, int width) {
   const Threads threads(width);
   Problem problem = cases::make_problem(c);
   for (auto _ : state) attend_cpu(problem.args(), threads);
-  state.counters["flops"] = benchmark::Counter(attention_flops(problem.args()), benchmark::Counter::kIsIterationInvariantRate);
+  state.counters["flops"] =
+      benchmark::Counter(attention_flops(problem.args()), benchmark::Counter::kIsIterationInvariantRate);
 }
 
 void run_peak(benchmark::State& state, int width) {
@@ -164,11 +166,16 @@ Options take_options(int& argc, char** argv) {
       options.command += " " + arg + " " + argv[i + 1];
       return std::string(argv[++i]);
     };
-    if (arg == "--record") options.record = value();
-    else if (arg == "--filter") options.filter = value();
-    else if (arg == "--threads") options.threads = std::stoi(value());
-    else if (arg == "--rounds") options.rounds = std::max(1, std::stoi(value()));
-    else argv[kept++] = argv[i];
+    if (arg == "--record")
+      options.record = value();
+    else if (arg == "--filter")
+      options.filter = value();
+    else if (arg == "--threads")
+      options.threads = std::stoi(value());
+    else if (arg == "--rounds")
+      options.rounds = std::max(1, std::stoi(value()));
+    else
+      argv[kept++] = argv[i];
   }
   argc = kept;
   return options;
@@ -177,11 +184,14 @@ Options take_options(int& argc, char** argv) {
 void run_google_benchmark(const Options& options, int argc, char** argv) {
   benchmark::RegisterBenchmark("fma_peak", run_peak, options.threads)->UseRealTime();
   for (const AttentionCase& c : speed_cases(options.filter)) {
-    benchmark::RegisterBenchmark(c.name.c_str(), run_case, c, options.threads)->UseRealTime()->Unit(benchmark::kMillisecond);
+    benchmark::RegisterBenchmark(c.name.c_str(), run_case, c, options.threads)
+        ->UseRealTime()
+        ->Unit(benchmark::kMillisecond);
   }
   benchmark::Initialize(&argc, argv);
   if (benchmark::ReportUnrecognizedArguments(argc, argv)) {
-    fail(ErrorCode::kInvalidArgument, "bench_attention: unknown option; --help lists Google Benchmark's, the head of this file ours");
+    fail(ErrorCode::kInvalidArgument,
+         "bench_attention: unknown option; --help lists Google Benchmark's, the head of this file ours");
   }
   benchmark::RunSpecifiedBenchmarks();
 }
@@ -192,8 +202,10 @@ void run_google_benchmark(const Options& options, int argc, char** argv) {
 int main(int argc, char** argv) {
   try {
     const auto options = tulle::bench::take_options(argc, argv);
-    if (options.record.empty()) tulle::bench::run_google_benchmark(options, argc, argv);
-    else tulle::bench::record(options);
+    if (options.record.empty())
+      tulle::bench::run_google_benchmark(options, argc, argv);
+    else
+      tulle::bench::record(options);
     return 0;
   } catch (const tulle::Error& e) {
     fmt::print(stderr, "{}\n", e.what());

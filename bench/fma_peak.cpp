@@ -17,7 +17,8 @@ namespace hn = hwy::HWY_NAMESPACE;
 
 constexpr int kChains = 12;  // latency 4 x 2 units needs 8; 12 are what the kernel has
 
-// Runs `count` rounds of kChains multiply-adds; returns the FLOPs done. The sum goes out, so that none can be left away.
+// Runs `count` rounds of kChains multiply-adds; returns the FLOPs done. The sum goes out, so that none can be left
+// away.
 double multiply_add(std::int64_t count, float& out) {
   const hn::CappedTag<float, 16> d;
   hn::Vec<decltype(d)> chain[kChains];

@@ -31,12 +31,12 @@ constexpr std::int64_t kColumnGap = 8;
 
 struct Geometry {
   KernelShape shape;
-  std::int64_t panels = 0;       // of one head
+  std::int64_t panels = 0;         // of one head
   std::int64_t column_panels = 0;  // from one column of packed V to the next
-  std::int64_t out_dim = 0;      // head_dim rounded up to whole columns
-  std::int64_t k_floats = 0;     // packed K of one head
-  std::int64_t v_floats = 0;     // packed V of one head
-  std::int64_t wave_heads = 0;   // (sample, head) pairs that are packed together
+  std::int64_t out_dim = 0;        // head_dim rounded up to whole columns
+  std::int64_t k_floats = 0;       // packed K of one head
+  std::int64_t v_floats = 0;       // packed V of one head
+  std::int64_t wave_heads = 0;     // (sample, head) pairs that are packed together
 };
 
 Geometry geometry_of(const AttentionArgs& args) {
@@ -49,8 +49,8 @@ Geometry geometry_of(const AttentionArgs& args) {
   g.column_panels = g.panels + kColumnGap;
   g.v_floats = g.column_panels * width * g.out_dim;
   const std::int64_t head_bytes = std::max<std::int64_t>(1, (g.k_floats + g.v_floats) * std::int64_t{sizeof(float)});
-  g.wave_heads = std::clamp<std::int64_t>(kPackBudget / head_bytes, 1,
-                                          std::max<std::int64_t>(1, args.q.batch() * args.q.heads()));
+  g.wave_heads =
+      std::clamp<std::int64_t>(kPackBudget / head_bytes, 1, std::max<std::int64_t>(1, args.q.batch() * args.q.heads()));
   return g;
 }
 
@@ -136,7 +136,8 @@ void pack_panel(const AttentionArgs& args, const Geometry& g, std::int64_t pair,
   const std::int64_t width = g.shape.panel_keys, next = (panel + 1) * width;
   fetch_rows(args.k, b, h, next, next + width);
   fetch_rows(args.v, b, h, next, next + width);
-  cpu::pack_k_panel({args.k, b, h}, panel, width, packed.k.data() + at * g.k_floats + panel * width * args.q.head_dim());
+  cpu::pack_k_panel({args.k, b, h}, panel, width,
+                    packed.k.data() + at * g.k_floats + panel * width * args.q.head_dim());
   cpu::pack_v_panel({args.v, b, h}, panel, width, g.column_panels * width * width,
                     packed.v.data() + at * g.v_floats + panel * width * width);
 }
@@ -171,7 +172,8 @@ void write_rows(const AttentionArgs& args, const Geometry& g, const Work& work, 
     std::transform(from, from + args.q.head_dim(), args.out.row<T>(b, i, h),
                    [factor](float x) { return from_f32<T>(x * factor); });
     if (args.lse == nullptr) continue;
-    const double lse = static_cast<double>(scratch.top.data()[r]) * std::numbers::ln2 + std::log(static_cast<double>(sum));
+    const double lse =
+        static_cast<double>(scratch.top.data()[r]) * std::numbers::ln2 + std::log(static_cast<double>(sum));
     args.lse[lse_index(args.q.shape, b, h, i)] =
         scratch.panels.empty() ? -std::numeric_limits<float>::infinity() : static_cast<float>(lse);
   }
@@ -197,8 +199,10 @@ void attend_rows(const AttentionArgs& args, const Geometry& g, const Packed& pac
                     .out = scratch.out.data(),
                     .top_log2 = scratch.top.data(),
                     .sum = scratch.sum.data()});
-  if (args.out.dtype == DType::kF32) write_rows<float>(args, g, work, scratch);
-  else write_rows<Bf16>(args, g, work, scratch);
+  if (args.out.dtype == DType::kF32)
+    write_rows<float>(args, g, work, scratch);
+  else
+    write_rows<Bf16>(args, g, work, scratch);
 }
 
 void attend_wave(const AttentionArgs& args, const Geometry& g, std::int64_t last, const Threads& threads,

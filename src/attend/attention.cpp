@@ -17,7 +17,8 @@ void check_view(const ConstTensorView& view, const char* name) {
   for (std::size_t i = 0; i < 4; ++i) {
     require(view.shape[i] >= 0, "attention: {} has {} {}; give a size of at least 0", name, view.shape[i], kDims[i]);
   }
-  require(view.elements() == 0 || view.data != nullptr, "attention: {} has no memory; pass a pointer to its data", name);
+  require(view.elements() == 0 || view.data != nullptr, "attention: {} has no memory; pass a pointer to its data",
+          name);
   require(view.stride[3] == 1, "attention: {} has stride {} in head_dim; make the last dimension contiguous (stride 1)",
           name, view.stride[3]);
 }
@@ -33,8 +34,8 @@ void check_mask(const AttentionArgs& args) {
   require(mask.batch() == 1 || mask.batch() == args.q.batch(),
           "attention: the mask is for batch {} but q has batch {}; use a mask of batch 1 or of the same batch",
           mask.batch(), args.q.batch());
-  require(mask.heads() == args.q.heads(), "attention: the mask has {} heads but q has {}; make the mask for these heads",
-          mask.heads(), args.q.heads());
+  require(mask.heads() == args.q.heads(),
+          "attention: the mask has {} heads but q has {}; make the mask for these heads", mask.heads(), args.q.heads());
   require(mask.q().tokens() == args.q.tokens(),
           "attention: the mask is for {} query tokens but q has {}; make the mask for this sequence", mask.q().tokens(),
           args.q.tokens());
@@ -126,9 +127,10 @@ double attention_flops(const AttentionArgs& args) {
 }
 
 void merge_parts(TensorView out, float* lse, ConstTensorView other_out, const float* other_lse) {
-  require(out.dtype == DType::kF32 && other_out.dtype == DType::kF32, "merge_parts: the parts are {} and {}; both must be f32",
-          to_string(out.dtype), to_string(other_out.dtype));
-  require(out.shape == other_out.shape, "merge_parts: the two parts have different shapes; merge parts of the same rows");
+  require(out.dtype == DType::kF32 && other_out.dtype == DType::kF32,
+          "merge_parts: the parts are {} and {}; both must be f32", to_string(out.dtype), to_string(other_out.dtype));
+  require(out.shape == other_out.shape,
+          "merge_parts: the two parts have different shapes; merge parts of the same rows");
   require(lse != nullptr && other_lse != nullptr, "merge_parts: an LSE is missing; ask both kernels for it");
   for (std::int64_t b = 0; b < out.batch(); ++b) {
     for (std::int64_t h = 0; h < out.heads(); ++h) {

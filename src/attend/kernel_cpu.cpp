@@ -14,8 +14,8 @@
 #endif
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "attend/kernel_cpu.cpp"
-#include <hwy/foreach_target.h>
 #include <hwy/cache_control.h>
+#include <hwy/foreach_target.h>
 #include <hwy/highway.h>
 
 HWY_BEFORE_NAMESPACE();
@@ -31,10 +31,10 @@ constexpr int kPanel = 2 * kLanes;
 // 6 x 2 accumulators, 2 vectors of B and 1 of A fill 16 registers; 12 x 2 + 2 + 1 fit 32.
 constexpr int kGroup = HWY_TARGET <= HWY_AVX3 || HWY_ARCH_ARM_A64 ? 12 : 6;
 constexpr int kSmallGroup = 4;
-constexpr int kRunKeys = 128;                   // keys between two rescalings
+constexpr int kRunKeys = 128;  // keys between two rescalings
 constexpr int kRunPanels = kRunKeys / kPanel;
-constexpr int kRowStride = kRunKeys + 16;       // broadcasts down a column of weights must not share a cache bank
-constexpr int kStripRows = 24;                  // rows whose weights for one run stay in the first-level cache
+constexpr int kRowStride = kRunKeys + 16;  // broadcasts down a column of weights must not share a cache bank
+constexpr int kStripRows = 24;             // rows whose weights for one run stay in the first-level cache
 
 KernelShape shape_of_target() { return {kGroup, kPanel}; }
 
@@ -239,8 +239,10 @@ HWY_NOINLINE void score_strip(const TileArgs& args, std::size_t at, std::size_t 
       const float* q = args.q + group.first * args.head_dim;
       const float* k = args.k + args.panels[p].index * k_floats;
       float* s = scores + (group.first - strip_first) * kRowStride;
-      if (group.rows == kGroup) score_group<kGroup>(q, k, args.head_dim, ahead, s);
-      else score_group<kSmallGroup>(q, k, args.head_dim, ahead, s);
+      if (group.rows == kGroup)
+        score_group<kGroup>(q, k, args.head_dim, ahead, s);
+      else
+        score_group<kSmallGroup>(q, k, args.head_dim, ahead, s);
     }
   }
 }
@@ -252,8 +254,10 @@ HWY_NOINLINE void value_strip(const TileArgs& args, std::span<const Panel> run, 
       const std::int64_t local = group.first - groups.front().first;
       const float* weights = state.scores + local * kRowStride;
       float* out = args.out + group.first * args.out_dim + column * kPanel;
-      if (group.rows == kGroup) add_values<kGroup>(args, run, state.decay + local, weights, column, out);
-      else add_values<kSmallGroup>(args, run, state.decay + local, weights, column, out);
+      if (group.rows == kGroup)
+        add_values<kGroup>(args, run, state.decay + local, weights, column, out);
+      else
+        add_values<kSmallGroup>(args, run, state.decay + local, weights, column, out);
     }
   }
 }

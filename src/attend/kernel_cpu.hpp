@@ -7,8 +7,8 @@
 //     Q group   f32 [head_dim][rows of the group]
 //
 // A row's result is a function of that row of Q, of the seen keys, and of K and V, and of nothing else: not of the
-// blocks that the keys came in, of the other rows of its tile, or of threads. The online softmax (Milakov and Gimelshein,
-// "Online normalizer calculation for softmax"; FlashAttention) steps over fixed runs of panels of the list.
+// blocks that the keys came in, of the other rows of its tile, or of threads. The online softmax (Milakov and
+// Gimelshein, "Online normalizer calculation for softmax"; FlashAttention) steps over fixed runs of panels of the list.
 #pragma once
 
 #include <cstdint>
@@ -27,8 +27,8 @@ struct Panel {
   std::uint32_t lanes = 0;  // bit i: key index * panel_keys + i is seen; never 0
 };
 
-constexpr std::int64_t kTileRows = 96;       // most query rows of one call
-constexpr std::int64_t kTilePadding = 16;    // rows that rounding up to whole groups may add
+constexpr std::int64_t kTileRows = 96;     // most query rows of one call
+constexpr std::int64_t kTilePadding = 16;  // rows that rounding up to whole groups may add
 constexpr std::int64_t kMaxPanelKeys = 32;
 
 // Rows [first, first + rows) of a tile, rows being group_rows or 4.
@@ -37,18 +37,18 @@ struct RowGroup {
 };
 
 struct TileArgs {
-  const float* q = nullptr;         // packed groups, one after the other
+  const float* q = nullptr;  // packed groups, one after the other
   std::span<const RowGroup> groups;
-  const float* k = nullptr;         // all packed panels of the head
+  const float* k = nullptr;  // all packed panels of the head
   const float* v = nullptr;
-  std::span<const Panel> panels;    // in increasing order
-  std::int64_t head_dim = 0;        // d
-  std::int64_t out_dim = 0;         // d rounded up to whole columns of panel_keys outputs
-  std::int64_t v_column_panels = 0; // panels from one column of V to the next
-  float scale_log2 = 0;             // scale * log2(e), > 0
-  float* out = nullptr;             // [rows][out_dim], result: sum of weights * V, not yet divided
-  float* top_log2 = nullptr;        // [rows], result: scale_log2 * largest q.k; -inf when no panel was given
-  float* sum = nullptr;             // [rows], result: sum of weights
+  std::span<const Panel> panels;     // in increasing order
+  std::int64_t head_dim = 0;         // d
+  std::int64_t out_dim = 0;          // d rounded up to whole columns of panel_keys outputs
+  std::int64_t v_column_panels = 0;  // panels from one column of V to the next
+  float scale_log2 = 0;              // scale * log2(e), > 0
+  float* out = nullptr;              // [rows][out_dim], result: sum of weights * V, not yet divided
+  float* top_log2 = nullptr;         // [rows], result: scale_log2 * largest q.k; -inf when no panel was given
+  float* sum = nullptr;              // [rows], result: sum of weights
 };
 
 KernelShape kernel_shape();

@@ -18,8 +18,10 @@ void add_keys(std::int64_t begin, std::int64_t end, std::int64_t panel_keys, std
     const std::int64_t index = begin / panel_keys, base = index * panel_keys;
     const std::int64_t stop = std::min(end, base + panel_keys);
     const std::uint32_t lanes = lane_bits(begin - base, stop - base);
-    if (!panels.empty() && panels.back().index == index) panels.back().lanes |= lanes;
-    else panels.push_back({static_cast<std::int32_t>(index), lanes});
+    if (!panels.empty() && panels.back().index == index)
+      panels.back().lanes |= lanes;
+    else
+      panels.push_back({static_cast<std::int32_t>(index), lanes});
     begin = stop;
   }
 }
@@ -41,9 +43,8 @@ void collect_panels(const AttentionArgs& args, std::int64_t b, std::int64_t head
   panels.clear();
   if (args.mask == nullptr) return add_seen(args, b, 0, args.k.tokens(), panel_keys, panels);
   const BlockPartition& blocks = args.mask->k();
-  for_each_block(args.mask->row(mask_batch(*args.mask, b), head, q_block), [&](std::int64_t j) {
-    add_seen(args, b, blocks.begin(j), blocks.end(j), panel_keys, panels);
-  });
+  for_each_block(args.mask->row(mask_batch(*args.mask, b), head, q_block),
+                 [&](std::int64_t j) { add_seen(args, b, blocks.begin(j), blocks.end(j), panel_keys, panels); });
 }
 
 std::vector<std::uint8_t> needed_panels(const AttentionArgs& args, std::int64_t b, std::int64_t head,
@@ -59,9 +60,8 @@ std::vector<std::uint8_t> needed_panels(const AttentionArgs& args, std::int64_t 
       const auto row = mask.row(mask_batch(mask, b), head, i);
       std::transform(row.begin(), row.end(), any.begin(), any.begin(), [](auto x, auto y) { return x | y; });
     }
-    for_each_block(any, [&](std::int64_t j) {
-      add_seen(args, b, mask.k().begin(j), mask.k().end(j), panel_keys, panels);
-    });
+    for_each_block(any,
+                   [&](std::int64_t j) { add_seen(args, b, mask.k().begin(j), mask.k().end(j), panel_keys, panels); });
   }
   for (const Panel& panel : panels) needed[static_cast<std::size_t>(panel.index)] = 1;
   return needed;

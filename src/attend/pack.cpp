@@ -89,7 +89,8 @@ void transpose(const T* const* rows, std::int64_t real, std::int64_t width, std:
 
 // Tokens [first, first + width) of one head, transposed; those at or beyond `end` are zeros.
 template <class T>
-void pack_transposed(const Rows& from, std::int64_t first, std::int64_t end, std::int64_t width, float sign, float* out) {
+void pack_transposed(const Rows& from, std::int64_t first, std::int64_t end, std::int64_t width, float sign,
+                     float* out) {
   const std::int64_t real = std::clamp<std::int64_t>(end - first, 0, width);
   std::array<const T*, kMaxPanelKeys> rows{};
   for (std::int64_t j = 0; j < real; ++j) {
@@ -119,21 +120,27 @@ void pack_rows(const Rows& from, std::int64_t first, std::int64_t width, std::in
 
 void k_panel(const Rows& k, std::int64_t panel, std::int64_t panel_keys, float* out) {
   const std::int64_t first = panel * panel_keys, end = k.view.tokens();
-  if (k.view.dtype == DType::kF32) pack_transposed<float>(k, first, end, panel_keys, 1.0f, out);
-  else pack_transposed<Bf16>(k, first, end, panel_keys, 1.0f, out);
+  if (k.view.dtype == DType::kF32)
+    pack_transposed<float>(k, first, end, panel_keys, 1.0f, out);
+  else
+    pack_transposed<Bf16>(k, first, end, panel_keys, 1.0f, out);
 }
 
 void v_panel(const Rows& v, std::int64_t panel, std::int64_t panel_keys, std::int64_t column_stride, float* out) {
-  if (v.view.dtype == DType::kF32) pack_rows<float>(v, panel * panel_keys, panel_keys, column_stride, out);
-  else pack_rows<Bf16>(v, panel * panel_keys, panel_keys, column_stride, out);
+  if (v.view.dtype == DType::kF32)
+    pack_rows<float>(v, panel * panel_keys, panel_keys, column_stride, out);
+  else
+    pack_rows<Bf16>(v, panel * panel_keys, panel_keys, column_stride, out);
 }
 
 void q_groups(const Rows& q, std::int64_t begin, std::int64_t end, float sign, std::span<const RowGroup> groups,
               float* out) {
   for (const RowGroup& group : groups) {
     float* at = out + group.first * q.view.head_dim();
-    if (q.view.dtype == DType::kF32) pack_transposed<float>(q, begin + group.first, end, group.rows, sign, at);
-    else pack_transposed<Bf16>(q, begin + group.first, end, group.rows, sign, at);
+    if (q.view.dtype == DType::kF32)
+      pack_transposed<float>(q, begin + group.first, end, group.rows, sign, at);
+    else
+      pack_transposed<Bf16>(q, begin + group.first, end, group.rows, sign, at);
   }
 }
 

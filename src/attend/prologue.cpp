@@ -65,15 +65,22 @@ template <class T>
 void store_row(const Prologue& p, std::int64_t b, std::int64_t token, const float* row) {
   const std::int64_t dim = p.in.head_dim();
   for (std::int64_t h = 0; h < p.in.heads(); ++h) {
-    std::transform(row + h * dim, row + (h + 1) * dim, p.out.row<T>(b, token, h), [](float x) { return from_f32<T>(x); });
+    std::transform(row + h * dim, row + (h + 1) * dim, p.out.row<T>(b, token, h),
+                   [](float x) { return from_f32<T>(x); });
   }
 }
 
 void process_row(const Prologue& p, std::int64_t b, std::int64_t token, float* row) {
   switch (p.in.dtype) {
-    case DType::kF32: load_row<float>(p, b, token, row); break;
-    case DType::kBf16: load_row<Bf16>(p, b, token, row); break;
-    case DType::kF16: load_row<F16>(p, b, token, row); break;
+    case DType::kF32:
+      load_row<float>(p, b, token, row);
+      break;
+    case DType::kBf16:
+      load_row<Bf16>(p, b, token, row);
+      break;
+    case DType::kF16:
+      load_row<F16>(p, b, token, row);
+      break;
   }
   const std::int64_t dim = p.in.head_dim(), pairs = dim / 2;
   if (p.weight != nullptr) normalize(p, row);
@@ -82,12 +89,15 @@ void process_row(const Prologue& p, std::int64_t b, std::int64_t token, float* r
       rotate(p.cos + token * pairs, p.sin + token * pairs, pairs, row + h * dim);
     }
   }
-  if (p.out.dtype == DType::kF32) store_row<float>(p, b, token, row);
-  else store_row<Bf16>(p, b, token, row);
+  if (p.out.dtype == DType::kF32)
+    store_row<float>(p, b, token, row);
+  else
+    store_row<Bf16>(p, b, token, row);
 }
 
 void check_prologue(const Prologue& p) {
-  require(p.in.shape == p.out.shape, "rope_norm: in and out have different shapes; give an output of the input's shape");
+  require(p.in.shape == p.out.shape,
+          "rope_norm: in and out have different shapes; give an output of the input's shape");
   require(p.in.stride[3] == 1 && p.out.stride[3] == 1,
           "rope_norm: the last dimension has stride {} in and {} out; make it contiguous", p.in.stride[3],
           p.out.stride[3]);

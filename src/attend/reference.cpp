@@ -16,15 +16,15 @@ struct RowResult {
   double lse = 0;
 };
 
-std::vector<std::int64_t> seen_by_block(const AttentionArgs& args, std::int64_t b, std::int64_t h, std::int64_t q_block) {
+std::vector<std::int64_t> seen_by_block(const AttentionArgs& args, std::int64_t b, std::int64_t h,
+                                        std::int64_t q_block) {
   std::vector<std::int64_t> keys;
   for (std::int64_t j = 0; j < args.k.tokens(); ++j) {
     if (!args.hidden_keys.empty()) {
       const auto [first, second] = args.hidden_keys[static_cast<std::size_t>(b)];
       if (first <= j && j < second) continue;
     }
-    if (args.mask != nullptr &&
-        !args.mask->test(mask_batch(*args.mask, b), h, q_block, args.mask->k().block_of(j))) {
+    if (args.mask != nullptr && !args.mask->test(mask_batch(*args.mask, b), h, q_block, args.mask->k().block_of(j))) {
       continue;
     }
     keys.push_back(j);
@@ -54,7 +54,8 @@ RowResult attend_row(const AttentionArgs& args, std::int64_t b, std::int64_t h, 
   for (double& w : weight) sum += w = std::exp(w - top);
   for (std::size_t n = 0; n < keys.size(); ++n) {
     const T* v = args.v.row<T>(b, keys[n], h);
-    for (std::int64_t i = 0; i < dim; ++i) row.out[static_cast<std::size_t>(i)] += weight[n] / sum * static_cast<double>(to_f32(v[i]));
+    for (std::int64_t i = 0; i < dim; ++i)
+      row.out[static_cast<std::size_t>(i)] += weight[n] / sum * static_cast<double>(to_f32(v[i]));
   }
   row.lse = top + std::log(sum);
   return row;
@@ -100,9 +101,12 @@ void attend_reference(const AttentionArgs& args, double* out64, double* lse64) {
   require(args.out.dtype == DType::kF32, "attend_reference: out is {}; give an f32 tensor", to_string(args.out.dtype));
   const Sink sink{args, out64, lse64};
   switch (args.q.dtype) {
-    case DType::kF32: return attend_all<float>(args, sink);
-    case DType::kBf16: return attend_all<Bf16>(args, sink);
-    case DType::kF16: return attend_all<F16>(args, sink);
+    case DType::kF32:
+      return attend_all<float>(args, sink);
+    case DType::kBf16:
+      return attend_all<Bf16>(args, sink);
+    case DType::kF16:
+      return attend_all<F16>(args, sink);
   }
 }
 

@@ -1,6 +1,7 @@
 // The one table of attention cases: tests compare every row with fp64, bench/attention times the rows marked `speed`.
 //
-// A case is a shape, a layout in memory, a mask and what of the text is hidden; make_problem() gives it tensors from a seed.
+// A case is a shape, a layout in memory, a mask and what of the text is hidden; make_problem() gives it tensors from a
+// seed.
 #pragma once
 
 #include <cstdint>
@@ -26,11 +27,11 @@ struct AttentionCase {
   std::int64_t text = 0;                    // joint text tokens, both as queries and as keys
   TextPlacement placement = TextPlacement::kSuffix;
   std::int32_t block_q = 64, block_k = 64;
-  double density = -1;                      // of the random mask; below 0: dense mode
+  double density = -1;  // of the random mask; below 0: dense mode
   DType dtype = DType::kF32;
   Layout layout = Layout::kPacked;
   float scale = 0;
-  std::vector<std::int64_t> hidden = {};    // text tokens hidden per sample, at the end of the text
+  std::vector<std::int64_t> hidden = {};  // text tokens hidden per sample, at the end of the text
   bool speed = false;
 
   std::int64_t nq() const { return q_video + text; }
@@ -68,9 +69,12 @@ inline float get(const ConstTensorView& v, std::int64_t b, std::int64_t t, std::
 }
 
 inline void set(const TensorView& v, std::int64_t b, std::int64_t t, std::int64_t h, std::int64_t i, float x) {
-  if (v.dtype == DType::kF32) v.row<float>(b, t, h)[i] = x;
-  else if (v.dtype == DType::kBf16) v.row<Bf16>(b, t, h)[i] = from_f32<Bf16>(x);
-  else v.row<F16>(b, t, h)[i] = from_f32<F16>(x);
+  if (v.dtype == DType::kF32)
+    v.row<float>(b, t, h)[i] = x;
+  else if (v.dtype == DType::kBf16)
+    v.row<Bf16>(b, t, h)[i] = from_f32<Bf16>(x);
+  else
+    v.row<F16>(b, t, h)[i] = from_f32<F16>(x);
 }
 
 // Calls body(b, token, head, i) for every element of a view.
@@ -95,9 +99,7 @@ struct Problem {
   std::unique_ptr<BlockMask> mask;
   std::vector<std::pair<std::int64_t, std::int64_t>> hidden;
 
-  AttentionArgs args() {
-    return {q.view, k.view, v.view, out.view, lse.data(), c.scale, mask.get(), hidden};
-  }
+  AttentionArgs args() { return {q.view, k.view, v.view, out.view, lse.data(), c.scale, mask.get(), hidden}; }
 };
 
 inline void fill_random(BlockMask& mask, double density, std::mt19937_64& random) {
@@ -149,7 +151,12 @@ inline std::vector<AttentionCase> attention_cases() {
       {.name = "dense_d256", .dim = 256, .q_video = 100, .k_video = 140},
       {.name = "dense_scale", .q_video = 80, .k_video = 90, .scale = 0.7f},
       {.name = "dense_negative_scale", .q_video = 80, .k_video = 90, .scale = -0.3f},
-      {.name = "dense_heads_first", .batch = 2, .heads = 3, .q_video = 77, .k_video = 78, .layout = Layout::kHeadsFirst},
+      {.name = "dense_heads_first",
+       .batch = 2,
+       .heads = 3,
+       .q_video = 77,
+       .k_video = 78,
+       .layout = Layout::kHeadsFirst},
       {.name = "dense_gaps", .batch = 2, .heads = 3, .q_video = 77, .k_video = 78, .layout = Layout::kGaps},
       {.name = "dense_bf16", .heads = 2, .q_video = 190, .k_video = 190, .dtype = kBf, .layout = Layout::kGaps},
       {.name = "sparse_half", .heads = 3, .q_video = 300, .k_video = 333, .density = 0.5},
@@ -157,19 +164,76 @@ inline std::vector<AttentionCase> attention_cases() {
       {.name = "sparse_none", .heads = 2, .q_video = 150, .k_video = 150, .density = 0},
       {.name = "sparse_all", .heads = 2, .q_video = 150, .k_video = 150, .density = 1},
       {.name = "sparse_uneven_blocks", .q_video = 400, .k_video = 350, .block_q = 128, .block_k = 16, .density = 0.4},
-      {.name = "sparse_odd_blocks", .heads = 2, .q_video = 200, .k_video = 210, .block_q = 7, .block_k = 5, .density = 0.3},
+      {.name = "sparse_odd_blocks",
+       .heads = 2,
+       .q_video = 200,
+       .k_video = 210,
+       .block_q = 7,
+       .block_k = 5,
+       .density = 0.3},
       {.name = "sparse_block_1", .q_video = 40, .k_video = 50, .block_q = 1, .block_k = 1, .density = 0.5},
       {.name = "sparse_large_blocks", .q_video = 300, .k_video = 280, .block_q = 256, .block_k = 200, .density = 0.6},
-      {.name = "sparse_d128_bf16", .heads = 2, .dim = 128, .q_video = 260, .k_video = 260, .density = 0.3, .dtype = kBf},
-      {.name = "sparse_batch", .batch = 3, .heads = 2, .q_video = 140, .k_video = 140, .density = 0.5, .layout = Layout::kHeadsFirst},
+      {.name = "sparse_d128_bf16",
+       .heads = 2,
+       .dim = 128,
+       .q_video = 260,
+       .k_video = 260,
+       .density = 0.3,
+       .dtype = kBf},
+      {.name = "sparse_batch",
+       .batch = 3,
+       .heads = 2,
+       .q_video = 140,
+       .k_video = 140,
+       .density = 0.5,
+       .layout = Layout::kHeadsFirst},
       {.name = "text_suffix_1", .heads = 2, .q_video = 130, .k_video = 130, .text = 1, .density = 0.5},
-      {.name = "text_suffix_77", .heads = 2, .q_video = 130, .k_video = 130, .text = 77, .density = 0.5, .hidden = {40}},
+      {.name = "text_suffix_77",
+       .heads = 2,
+       .q_video = 130,
+       .k_video = 130,
+       .text = 77,
+       .density = 0.5,
+       .hidden = {40}},
       {.name = "text_suffix_396", .q_video = 130, .k_video = 130, .text = 396, .density = 0.5, .hidden = {133}},
-      {.name = "text_prefix_1", .heads = 2, .q_video = 130, .k_video = 130, .text = 1, .placement = kPrefix, .density = 0.5},
-      {.name = "text_prefix_77", .heads = 2, .q_video = 130, .k_video = 130, .text = 77, .placement = kPrefix, .density = 0.5, .hidden = {40}},
-      {.name = "text_prefix_396", .q_video = 130, .k_video = 130, .text = 396, .placement = kPrefix, .density = 0.5, .hidden = {396}},
-      {.name = "text_dense_batch", .batch = 2, .heads = 2, .q_video = 100, .k_video = 100, .text = 77, .hidden = {77, 5}},
-      {.name = "text_sparse_batch_bf16", .batch = 2, .heads = 2, .q_video = 100, .k_video = 100, .text = 77, .density = 0.5, .dtype = kBf, .hidden = {0, 60}},
+      {.name = "text_prefix_1",
+       .heads = 2,
+       .q_video = 130,
+       .k_video = 130,
+       .text = 1,
+       .placement = kPrefix,
+       .density = 0.5},
+      {.name = "text_prefix_77",
+       .heads = 2,
+       .q_video = 130,
+       .k_video = 130,
+       .text = 77,
+       .placement = kPrefix,
+       .density = 0.5,
+       .hidden = {40}},
+      {.name = "text_prefix_396",
+       .q_video = 130,
+       .k_video = 130,
+       .text = 396,
+       .placement = kPrefix,
+       .density = 0.5,
+       .hidden = {396}},
+      {.name = "text_dense_batch",
+       .batch = 2,
+       .heads = 2,
+       .q_video = 100,
+       .k_video = 100,
+       .text = 77,
+       .hidden = {77, 5}},
+      {.name = "text_sparse_batch_bf16",
+       .batch = 2,
+       .heads = 2,
+       .q_video = 100,
+       .k_video = 100,
+       .text = 77,
+       .density = 0.5,
+       .dtype = kBf,
+       .hidden = {0, 60}},
       {.name = "dense_6x6240x64", .heads = 6, .q_video = 6240, .k_video = 6240, .speed = true},
       {.name = "dense_6x6240x64_bf16", .heads = 6, .q_video = 6240, .k_video = 6240, .dtype = kBf, .speed = true},
       {.name = "dense_6x3120x128", .heads = 6, .dim = 128, .q_video = 3120, .k_video = 3120, .speed = true},
@@ -178,9 +242,29 @@ inline std::vector<AttentionCase> attention_cases() {
       {.name = "sparse20_6x6240x64", .heads = 6, .q_video = 6240, .k_video = 6240, .density = 0.2, .speed = true},
       {.name = "sparse10_6x6240x64", .heads = 6, .q_video = 6240, .k_video = 6240, .density = 0.1, .speed = true},
       {.name = "sparse05_6x6240x64", .heads = 6, .q_video = 6240, .k_video = 6240, .density = 0.05, .speed = true},
-      {.name = "sparse20_6x6240x64_blocks_128", .heads = 6, .q_video = 6240, .k_video = 6240, .block_q = 128, .block_k = 128, .density = 0.2, .speed = true},
-      {.name = "sparse20_6x6240x64_blocks_16", .heads = 6, .q_video = 6240, .k_video = 6240, .block_q = 64, .block_k = 16, .density = 0.2, .speed = true},
-      {.name = "sparse20_6x3120x128", .heads = 6, .dim = 128, .q_video = 3120, .k_video = 3120, .density = 0.2, .speed = true},
+      {.name = "sparse20_6x6240x64_blocks_128",
+       .heads = 6,
+       .q_video = 6240,
+       .k_video = 6240,
+       .block_q = 128,
+       .block_k = 128,
+       .density = 0.2,
+       .speed = true},
+      {.name = "sparse20_6x6240x64_blocks_16",
+       .heads = 6,
+       .q_video = 6240,
+       .k_video = 6240,
+       .block_q = 64,
+       .block_k = 16,
+       .density = 0.2,
+       .speed = true},
+      {.name = "sparse20_6x3120x128",
+       .heads = 6,
+       .dim = 128,
+       .q_video = 3120,
+       .k_video = 3120,
+       .density = 0.2,
+       .speed = true},
   };
 }
 

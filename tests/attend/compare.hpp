@@ -96,8 +96,10 @@ inline Distance distance_of_kernel(const Problem& p, const Exact& e) {
 // LSE: f32 has 24 bits, and the dot products behind it are f32 sums.
 inline void expect_lse(const std::vector<float>& lse, const std::vector<double>& truth) {
   for (std::size_t i = 0; i < lse.size(); ++i) {
-    if (std::isinf(truth[i])) ASSERT_EQ(lse[i], -std::numeric_limits<float>::infinity()) << "row " << i;
-    else ASSERT_NEAR(lse[i], truth[i], 1e-5 + 2e-6 * std::abs(truth[i])) << "row " << i;
+    if (std::isinf(truth[i]))
+      ASSERT_EQ(lse[i], -std::numeric_limits<float>::infinity()) << "row " << i;
+    else
+      ASSERT_NEAR(lse[i], truth[i], 1e-5 + 2e-6 * std::abs(truth[i])) << "row " << i;
   }
 }
 

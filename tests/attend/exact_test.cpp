@@ -17,8 +17,15 @@ std::uint64_t run(Problem& p, int width = 2) {
   return hash_of(p);
 }
 
-const AttentionCase kCase{.name = "case", .batch = 2, .heads = 3, .dim = 40, .q_video = 260, .k_video = 270, .text = 77,
-                          .density = 0.4, .hidden = {5, 77}};
+const AttentionCase kCase{.name = "case",
+                          .batch = 2,
+                          .heads = 3,
+                          .dim = 40,
+                          .q_video = 260,
+                          .k_video = 270,
+                          .text = 77,
+                          .density = 0.4,
+                          .hidden = {5, 77}};
 
 TEST(Bits, DoNotDependOnThreads) {
   for (const double density : {-1.0, 0.3}) {
@@ -64,7 +71,8 @@ TEST(Bits, EqualKeySetsInOtherBlocksGiveEqualRows) {
   const std::uint64_t coarse = run(p);
   auto fine = make_mask(c, 12, 4);
   for (std::int64_t n = 0; n < c.heads * fine->q_blocks() * fine->k_blocks(); ++n) {
-    const std::int64_t j = n % fine->k_blocks(), i = n / fine->k_blocks() % fine->q_blocks(), h = n / (fine->k_blocks() * fine->q_blocks());
+    const std::int64_t j = n % fine->k_blocks(), i = n / fine->k_blocks() % fine->q_blocks(),
+                       h = n / (fine->k_blocks() * fine->q_blocks());
     fine->set(0, h, i, j, p.mask->test(0, h, i / 5, j / 15));
   }
   p.mask = std::move(fine);

@@ -42,7 +42,8 @@ TEST(Tails, EveryCountOfKeysAndQueriesUpTo127) {
 
 TEST(Tails, EveryTailOfASparseSequence) {
   for (std::int64_t tail = 1; tail < 128; tail += 6) {
-    Problem p = make_problem({.name = "tail", .dim = 8, .q_video = 128 + tail, .k_video = 128 + tail, .density = 0.5}, tail);
+    Problem p =
+        make_problem({.name = "tail", .dim = 8, .q_video = 128 + tail, .k_video = 128 + tail, .density = 0.5}, tail);
     expect_error_rule(p, two_threads());
   }
 }
@@ -98,7 +99,8 @@ TEST(Empty, NoKeysGiveZeroAndMinusInfinity) {
   Problem p = make_problem(c);
   for (Tensor* t : {&p.k, &p.v}) t->view.shape[1] = 0;
   attend_cpu(p.args(), two_threads());
-  for_each_element(p.out.view.shape, [&](auto b, auto t, auto h, auto i) { ASSERT_EQ(get(p.out.view, b, t, h, i), 0.0f); });
+  for_each_element(p.out.view.shape,
+                   [&](auto b, auto t, auto h, auto i) { ASSERT_EQ(get(p.out.view, b, t, h, i), 0.0f); });
   for (const float x : p.lse) ASSERT_EQ(x, -std::numeric_limits<float>::infinity());
 }
 

@@ -28,8 +28,15 @@ std::pair<Problem, Problem> split_keys(const AttentionCase& c, Side&& side) {
 
 template <class Side>
 void expect_merge_equals_whole(double density, Side&& side) {
-  const AttentionCase c{.name = "merge", .batch = 2, .heads = 2, .dim = 24, .q_video = 150, .k_video = 170, .block_q = 32,
-                        .block_k = 16, .density = density};
+  const AttentionCase c{.name = "merge",
+                        .batch = 2,
+                        .heads = 2,
+                        .dim = 24,
+                        .q_video = 150,
+                        .k_video = 170,
+                        .block_q = 32,
+                        .block_k = 16,
+                        .density = density};
   Problem whole = make_problem(c);
   auto [a, b] = split_keys(c, side);
   const Threads threads(2);
@@ -96,7 +103,8 @@ RC_GTEST_PROP(MergeProperty, IsTheExactCombinationToOneRounding, ()) {
   merge_parts(view_of(out, {1, 1, 1, 8}), &lse, view_of<const float>(other, {1, 1, 1, 8}), &other_lse);
   const long double wa = std::exp(static_cast<long double>(la)), wb = std::exp(static_cast<long double>(lb));
   const long double x = (wa * xa + wb * xb) / (wa + wb), l = std::log(wa + wb);
-  RC_ASSERT(std::abs(out[0] - x) <= 1.2e-7L * std::max(std::abs(x), 1e-12L * (std::abs((long double)xa) + std::abs((long double)xb))) + 1e-12L);
+  RC_ASSERT(std::abs(out[0] - x) <=
+            1.2e-7L * std::max(std::abs(x), 1e-12L * (std::abs((long double)xa) + std::abs((long double)xb))) + 1e-12L);
   RC_ASSERT(std::abs(lse - l) <= 1.2e-7L * std::abs(l) + 1e-9L);
 }
 
@@ -107,8 +115,17 @@ TEST(Flops, AreFourTimesDimTimesSeenPairs) {
 
 TEST(Flops, CountEachPairThatTheReferenceSees) {
   for (const double density : {-1.0, 0.0, 0.4, 1.0}) {
-    Problem p = make_problem({.name = "s", .batch = 2, .heads = 2, .dim = 8, .q_video = 90, .k_video = 101, .text = 21,
-                              .block_q = 16, .block_k = 24, .density = density, .hidden = {0, 13}});
+    Problem p = make_problem({.name = "s",
+                              .batch = 2,
+                              .heads = 2,
+                              .dim = 8,
+                              .q_video = 90,
+                              .k_video = 101,
+                              .text = 21,
+                              .block_q = 16,
+                              .block_k = 24,
+                              .density = density,
+                              .hidden = {0, 13}});
     double pairs = 0;
     for (std::int64_t b = 0; b < 2; ++b) {
       for (std::int64_t n = 0; n < 2 * p.c.nq() * p.c.nk(); ++n) {

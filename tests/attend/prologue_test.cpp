@@ -89,10 +89,10 @@ TEST(Prologue, ARowIsTheSameWhoeverComputesIt) {
     one.data = s.in.view.row<float>(1, t, 0);
     one.shape[0] = one.shape[1] = 1;
     Tensor to = make_tensor(one.shape, DType::kF32, Layout::kPacked);
-    rope_norm(one, s.weight.data(), 1e-6f, s.cos.data() + t * s.dim / 2, s.sin.data() + t * s.dim / 2, to.view, Threads(1));
-    for_each_element(one.shape, [&](auto, auto, auto h, auto i) {
-      ASSERT_EQ(get(to.view, 0, 0, h, i), get(all.view, 1, t, h, i));
-    });
+    rope_norm(one, s.weight.data(), 1e-6f, s.cos.data() + t * s.dim / 2, s.sin.data() + t * s.dim / 2, to.view,
+              Threads(1));
+    for_each_element(
+        one.shape, [&](auto, auto, auto h, auto i) { ASSERT_EQ(get(to.view, 0, 0, h, i), get(all.view, 1, t, h, i)); });
   }
 }
 
