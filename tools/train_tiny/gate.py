@@ -132,15 +132,13 @@ def clip_pair(text):
 def parse():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", default=os.path.join(ROOT, "models", "tiny"), help="exported folder")
-    parser.add_argument("--checker", default=os.path.join(ROOT, "build", "dev", "bench", "check_clips"))
+    scoring.add_checker(parser)
     parser.add_argument("--count", type=int, default=CAPTIONS)
     parser.add_argument("--grids", nargs="+", default=GRIDS, help="frames x rows x columns of tokens")
     parser.add_argument("--clips", nargs="+", type=clip_pair, metavar="A.npy=9x16x16", help="score these, sample none")
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--out", help="gate.json; the model folder's by default")
     options = parser.parse_args()
-    if not os.access(options.checker, os.X_OK):
-        parser.error(f"there is no program {options.checker}: build the target check_clips, or name it with --checker")
     whole = options.count >= CAPTIONS and set(options.grids) == set(GRIDS)
     if not options.out and not (whole or options.clips):
         parser.error("a trial (other --count or --grids) is no gate: name its file with --out")

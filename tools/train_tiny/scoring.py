@@ -1,4 +1,5 @@
 """Runs the rule-based checker (`check_clips`) on clips and gives its rates."""
+import argparse
 import json
 import os
 import subprocess
@@ -7,6 +8,19 @@ import tempfile
 import numpy
 
 RATES = ("pass_rate", "count", "colours", "shapes", "motions")
+
+
+def add_checker(parser):
+    """The option --checker of a program that runs the checker."""
+    root = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..")
+    parser.add_argument("--checker", type=program, help="the built check_clips",
+                        default=os.path.normpath(os.path.join(root, "build", "dev", "bench", "check_clips")))
+
+
+def program(path):
+    if not os.access(path, os.X_OK):
+        raise argparse.ArgumentTypeError(f"there is no program {path}: build the target check_clips and name it here")
+    return path
 
 
 def pixels_of(grid):
