@@ -47,11 +47,21 @@ Spread time_of(const std::function<void()>& work) {
 
 OrderedJson record(const char* name, double bytes, const Spread& t, double copy_rate, const std::string& machine) {
   const double rate = bytes / t.median * 1e-6;
-  return {{"bench", "mask_gpu"}, {"name", name}, {"metric", "bandwidth"}, {"unit", "GB/s"}, {"better", "higher"},
-          {"value", rate}, {"spread", {bytes / t.high * 1e-6, bytes / t.low * 1e-6}}, {"n", kRuns},
-          {"baseline", "device-to-device copy, bytes read and written"}, {"baseline_value", copy_rate},
-          {"ratio", rate / copy_rate}, {"machine", machine}, {"commit", commit()},
-          {"date", fmt::format("{:%F}", fmt::gmtime(std::time(nullptr)))}, {"command", "bench_mask_gpu --record FILE"}};
+  return {{"bench", "mask_gpu"},
+          {"name", name},
+          {"metric", "bandwidth"},
+          {"unit", "GB/s"},
+          {"better", "higher"},
+          {"value", rate},
+          {"spread", {bytes / t.high * 1e-6, bytes / t.low * 1e-6}},
+          {"n", kRuns},
+          {"baseline", "device-to-device copy, bytes read and written"},
+          {"baseline_value", copy_rate},
+          {"ratio", rate / copy_rate},
+          {"machine", machine},
+          {"commit", commit()},
+          {"date", fmt::format("{:%F}", fmt::gmtime(std::time(nullptr)))},
+          {"command", "bench_mask_gpu --record FILE"}};
 }
 
 std::string machine_name() {

@@ -29,7 +29,8 @@ int main() {
     engine.attend(call, view, view, view, view_of(out.data(), shape));
     if (fabric.rank() == 0) {
       std::printf("%s", describe(engine.plan()).c_str());
-      for (const Route& r : engine.stats().routes) std::printf("%s: %s (%s)\n", r.what.c_str(), r.route.c_str(), r.why.c_str());
+      for (const Route& r : engine.stats().routes)
+        std::printf("%s: %s (%s)\n", r.what.c_str(), r.route.c_str(), r.why.c_str());
     }
   });
   return 0;

@@ -5,7 +5,7 @@
 //   f32 or bf16 in and out (all four tensors alike), f32 accumulate. d is a multiple of 8, at most 256.
 //   lse (optional) is f32 [batch, heads, Nq] packed, natural log of sum(exp(scale * q.k)) over the keys seen.
 //   A row that sees no key gives O = 0 and LSE = -inf.
-//   key_lengths (optional): keys at or beyond key_lengths[b] + (start of text) are not seen, see AttentionArgs.
+//   hidden_keys (optional): one range of keys a sample that is not seen (padded text), see AttentionArgs.
 // Results do not depend on the number of threads. All kernels are reentrant.
 // Error rule (FlashAttention's): against fp64, at most twice the error of the same computation done densely in the
 // same precision by a standard library, plus 1e-5.
@@ -41,7 +41,8 @@ void check(const AttentionArgs& args);
 void attend_cpu(const AttentionArgs& args, const Threads& threads);
 
 // fp64 arithmetic throughout, no blocking, single loops: the oracle. Slow. Inputs f32, bf16 or f16; out may be f32
-// only; out64 (optional, [batch, Nq, heads, d] packed) and lse64 (optional, [batch, heads, Nq]) get the unrounded values.
+// only; out64 (optional, [batch, Nq, heads, d] packed) and lse64 (optional, [batch, heads, Nq]) get the unrounded
+// values.
 void attend_reference(const AttentionArgs& args, double* out64 = nullptr, double* lse64 = nullptr);
 
 // Instruction set that attend_cpu uses on this machine, e.g. "AVX2".

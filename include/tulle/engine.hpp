@@ -26,13 +26,13 @@ struct EngineOptions {
   Sequence sequence;
   std::int64_t heads = 0, head_dim = 0, layers = 0;
   std::int64_t batch = 1;
-  bool keep_masks = false;  // remember the masks of the last call of every (layer, branch) for reports
+  bool keep_masks = false;    // remember the masks of the last call of every (layer, branch) for reports
   DType dtype = DType::kF32;  // of q, k, v and out: what the plan counts bytes for; calls may bring the other one
 };
 
 // Norm weights and RoPE angles when q and k are raw projections. All null: q and k are used as they are.
 struct Prologue {
-  const float* norm_q = nullptr;    // [heads * head_dim], RMS norm over all heads of a token, or null
+  const float* norm_q = nullptr;  // [heads * head_dim], RMS norm over all heads of a token, or null
   const float* norm_k = nullptr;
   float eps = 1e-6f;
   const float* rope_cos = nullptr;  // [local tokens, head_dim / 2] in memory order, interleaved pairs, or null
@@ -55,11 +55,12 @@ struct Route {
 
 // Sums over all calls of this rank so far; `report` adds the ranks up. Seconds are wall time: attention is the kernel
 // alone, select the choice of blocks, communication packing and exchange, with the waiting for slower ranks in it; the
-// prologue is in none of them. Pairs count blocks by their real tokens; padded text keys count as seen.
+// prologue is in none of them; context is attend_context, which attention_s and the pairs leave out. Pairs count blocks
+// by their real tokens; padded text keys count as seen.
 struct EngineStats {
-  double attention_s = 0, select_s = 0, communication_s = 0;
-  std::vector<double> kept_by_step, all_by_step;    // query-key pairs, [steps]
-  std::vector<double> kept_by_layer, all_by_layer;  // [layers]
+  double attention_s = 0, select_s = 0, communication_s = 0, context_s = 0;
+  std::vector<double> kept_by_step, all_by_step;               // query-key pairs, [steps]
+  std::vector<double> kept_by_layer, all_by_layer;             // [layers]
   std::vector<std::vector<double>> kept_by_head, all_by_head;  // [layers][heads], this rank's heads only
   std::vector<Route> routes;
 };
@@ -72,8 +73,8 @@ class Engine {
   ~Engine();
 
   const Plan& plan() const;
-  const TokenOrder& order() const;   // memory order of the video tokens
-  Range local_tokens() const;        // this rank's tokens in memory order
+  const TokenOrder& order() const;  // memory order of the video tokens
+  Range local_tokens() const;       // this rank's tokens in memory order
   const Policy& policy() const;
 
   // q, k: [batch, local tokens, heads, head_dim], f32 or bf16; not read any more when begin returns. With a prologue,
@@ -82,6 +83,10 @@ class Engine {
   // v and out: as q. Must follow begin.
   void finish(ConstTensorView v, TensorView out);
   void attend(const AttendCall& call, ConstTensorView q, ConstTensorView k, ConstTensorView v, TensorView out);
+
+  // Dense attention of this rank's tokens over keys that every rank holds (a text): q and out [batch, local tokens,
+  // heads, head_dim], k and v [batch, any, heads, head_dim], no prologue, no exchange. Its time is in stats().
+  void attend_context(ConstTensorView q, ConstTensorView k, ConstTensorView v, TensorView out);
 
   // The mask chosen last for (layer, branch), for this rank's heads; null for dense calls or without keep_masks.
   const BlockMask* mask(std::int32_t layer, Branch branch) const;

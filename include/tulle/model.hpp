@@ -86,8 +86,8 @@ class WanModel {
   std::unique_ptr<Impl> impl_;
 };
 
-// Bytes that one rank's Workspace and its latents need at most (f32), from checked arithmetic alone: for refusing a grid
-// before anything is allocated. Throws Error(kInvalidArgument) when the sum leaves 64 bits.
+// Bytes that one rank's Workspace and its latents need at most (f32), from checked arithmetic alone: for refusing a
+// grid before anything is allocated. Throws Error(kInvalidArgument) when the sum leaves 64 bits.
 std::int64_t predicted_activation_bytes(const WanConfig& config, std::int64_t local_tokens, std::int64_t batch,
                                         std::int64_t text_tokens = 0);
 

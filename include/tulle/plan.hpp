@@ -23,6 +23,7 @@ struct PlanRequest {
   std::int64_t heads = 0, head_dim = 0, layers = 0, hidden = 0, ffn = 0;
   std::int64_t ranks = 1;
   std::int64_t element_bytes = 4;  // of activations on the wire
+  std::int64_t mask_block = 64;    // tokens of the policy's smallest block
   std::int64_t weight_bytes = 0;   // shared by ranks in one process
   std::int64_t batch = 1;          // samples of one call
 };

@@ -28,12 +28,12 @@ struct Schedule {
 
 struct Policy {
   std::string name = "dense";
-  bool sparse = false;                     // false: every call is dense, the rest below is not used but for `order`
+  bool sparse = false;  // false: every call is dense, the rest below is not used but for `order`
   OrderKind order = OrderKind::kRaster;
-  std::int32_t block_q = 64, block_k = 64; // tokens
-  std::int32_t sub_block = 16;             // tokens pooled into one score row, divides block_q and block_k
-  std::string scorer = "pooled_softmax";   // a name of scorers()
-  std::string chooser = "top_k";           // a name of choosers()
+  std::int32_t block_q = 64, block_k = 64;  // tokens
+  std::int32_t sub_block = 16;              // tokens pooled into one score row, divides block_q and block_k
+  std::string scorer = "pooled_softmax";    // a name of scorers()
+  std::string chooser = "top_k";            // a name of choosers()
   Schedule schedule;
   std::vector<std::int32_t> dense_layers;  // layers that are always dense
   bool operator==(const Policy&) const = default;

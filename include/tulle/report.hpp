@@ -18,9 +18,11 @@ struct Video {
   std::vector<float> rgb;
 };
 
-// Over the whole clip, on pixels clipped to [0, 1], before video coding. Throw Error(kInvalidArgument) unless shapes match.
+// Over the whole clip, on pixels clipped to [0, 1], before video coding. Throw Error(kInvalidArgument) unless shapes
+// match.
 double psnr(const Video& a, const Video& b);  // dB; equal clips give +infinity
-double ssim(const Video& a, const Video& b);  // Wang et al. 2004: 11x11 Gaussian window (sigma 1.5), mean over luma frames
+double ssim(const Video& a,
+            const Video& b);  // Wang et al. 2004: 11x11 Gaussian window (sigma 1.5), mean over luma frames
 double relative_l2(std::span<const float> value, std::span<const float> reference);
 
 // Files; each is written under a temporary name first. Throw Error(kIo).
@@ -91,15 +93,15 @@ struct RunReport {
   std::vector<std::vector<double>> density_by_head;  // [layers][heads]
   std::vector<ReportRoute> routes;
   ReportTimes time, dense_time;
-  bool compared = false;                             // the dense run below exists
+  bool compared = false;  // the dense run below exists
   double speedup_attention = 0, speedup_dit = 0, speedup_total = 0, amdahl_ceiling = 0;
-  double psnr = 0, ssim = 0, relative_l2 = 0;
+  double psnr = 0, ssim = 0, relative_l2 = 0;  // ssim is NaN (null in JSON) for frames with a side under 11 pixels
   std::int64_t bytes_sent = 0, dense_bytes_sent = 0;
   std::vector<std::vector<std::int64_t>> bytes_per_edge;  // [from][to]
-  double balance_blocks = 1, balance_time = 1;       // largest over mean, over ranks
+  double balance_blocks = 1, balance_time = 1;            // largest over mean, over ranks
   std::int64_t predicted_memory = 0, peak_memory = 0;
-  std::vector<MaskPicture> masks;                    // page only
-  std::vector<TimelineSpan> timeline;                // page only
+  std::vector<MaskPicture> masks;      // page only
+  std::vector<TimelineSpan> timeline;  // page only
 };
 
 std::string report_json(const RunReport& report);

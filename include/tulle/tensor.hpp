@@ -30,8 +30,10 @@ struct F16 {
 template <class T>
 constexpr DType dtype_of() {
   using U = std::remove_cv_t<T>;
-  if constexpr (std::is_same_v<U, float>) return DType::kF32;
-  else if constexpr (std::is_same_v<U, Bf16>) return DType::kBf16;
+  if constexpr (std::is_same_v<U, float>)
+    return DType::kF32;
+  else if constexpr (std::is_same_v<U, Bf16>)
+    return DType::kBf16;
   else {
     static_assert(std::is_same_v<U, F16>, "tensors hold f32, bf16 or f16");
     return DType::kF16;
@@ -105,8 +107,7 @@ void* allocate_aligned(std::size_t count, std::size_t element_bytes);
 void free_aligned(void* p);
 
 template <class T>
-Buffer<T>::Buffer(std::size_t count)
-    : data_(static_cast<T*>(allocate_aligned(count, sizeof(T)))), size_(count) {
+Buffer<T>::Buffer(std::size_t count) : data_(static_cast<T*>(allocate_aligned(count, sizeof(T)))), size_(count) {
   static_assert(std::is_trivially_destructible_v<T>);
 }
 

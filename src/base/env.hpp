@@ -14,12 +14,12 @@ struct EnvVariable {
 };
 
 struct Env {
-  std::string log_level;    // TULLE_LOG
-  int threads = 0;          // TULLE_THREADS
-  double timeout_s = 0;     // TULLE_TIMEOUT_S
-  std::string video_module; // TULLE_VIDEO_MODULE
-  bool no_color = false;    // NO_COLOR
-  std::string path;         // PATH, read by `tulle doctor`
+  std::string log_level;     // TULLE_LOG
+  int threads = 0;           // TULLE_THREADS
+  double timeout_s = 0;      // TULLE_TIMEOUT_S
+  std::string video_module;  // TULLE_VIDEO_MODULE
+  bool no_color = false;     // NO_COLOR
+  std::string path;          // PATH, read by `tulle doctor`
 };
 
 // Read once, at first use; later changes of the environment are not seen. Throws Error(kInvalidArgument)

@@ -15,12 +15,16 @@ bool too_deep(std::string_view text) {
   for (std::size_t i = 0; i < text.size(); ++i) {
     const char c = text[i];
     if (in_string) {
-      if (c == '\\') ++i;
-      else if (c == '"') in_string = false;
-    } else if (c == '"') in_string = true;
+      if (c == '\\')
+        ++i;
+      else if (c == '"')
+        in_string = false;
+    } else if (c == '"')
+      in_string = true;
     else if (c == '{' || c == '[') {
       if (++depth > kMaxDepth) return true;
-    } else if (c == '}' || c == ']') --depth;
+    } else if (c == '}' || c == ']')
+      --depth;
   }
   return false;
 }

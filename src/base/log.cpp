@@ -1,6 +1,5 @@
 #include "base/log.hpp"
 
-
 #include <cstdio>
 #include <mutex>
 

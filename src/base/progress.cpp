@@ -19,7 +19,8 @@ double seconds(Clock::duration d) { return std::chrono::duration<double>(d).coun
 
 std::string bar(double fraction) {
   const int full = static_cast<int>(fraction * kBarWidth);
-  return std::string(static_cast<std::size_t>(full), '#') + std::string(static_cast<std::size_t>(kBarWidth - full), '.');
+  return std::string(static_cast<std::size_t>(full), '#') +
+         std::string(static_cast<std::size_t>(kBarWidth - full), '.');
 }
 
 }  // namespace
@@ -41,8 +42,12 @@ std::string human_bytes(double bytes) {
 }
 
 Progress::Progress(std::string label, std::int64_t total, bool quiet)
-    : label_(std::move(label)), total_(std::max<std::int64_t>(1, total)), quiet_(quiet),
-      terminal_(isatty(STDERR_FILENO) != 0 && !env().no_color), start_(Clock::now()), last_print_(start_) {}
+    : label_(std::move(label)),
+      total_(std::max<std::int64_t>(1, total)),
+      quiet_(quiet),
+      terminal_(isatty(STDERR_FILENO) != 0 && !env().no_color),
+      start_(Clock::now()),
+      last_print_(start_) {}
 
 Progress::~Progress() { finish(); }
 

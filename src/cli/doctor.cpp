@@ -19,13 +19,9 @@ struct Finding {
   std::string what, state, detail;  // state: "ok", "missing", "off"
 };
 
-Finding cpu() {
-  return {"processor", "ok", fmt::format("{}, {} cores", cpu_name(), cpu_count())};
-}
+Finding cpu() { return {"processor", "ok", fmt::format("{}, {} cores", cpu_name(), cpu_count())}; }
 
-Finding memory() {
-  return {"memory", "ok", human_bytes(static_cast<double>(available_memory())) + " free"};
-}
+Finding memory() { return {"memory", "ok", human_bytes(static_cast<double>(available_memory())) + " free"}; }
 
 Finding attention() { return {"attention on CPU", "ok", fmt::format("Highway, {}", attention_target())}; }
 

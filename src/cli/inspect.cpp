@@ -40,8 +40,8 @@ Account model(const fs::path& folder) {
       "{} tensors, {:.2f} M parameters, {} on disk\n",
       c.layers, c.heads, c.head_dim, c.hidden(), c.ffn_dim, c.in_channels, c.text_dim, set.names().size(),
       static_cast<double>(parameters) * 1e-6, human_bytes(static_cast<double>(bytes)));
-  a.json = {{"kind", "model"},        {"layers", c.layers},   {"heads", c.heads},
-            {"head_dim", c.head_dim}, {"ffn_dim", c.ffn_dim}, {"tensors", set.names().size()},
+  a.json = {{"kind", "model"},          {"layers", c.layers},   {"heads", c.heads},
+            {"head_dim", c.head_dim},   {"ffn_dim", c.ffn_dim}, {"tensors", set.names().size()},
             {"parameters", parameters}, {"bytes", bytes}};
   return a;
 }
@@ -82,12 +82,18 @@ Account mask(const std::string& bytes, const std::string& where, const std::stri
   const Sequence& s = m.q().sequence;
   Account a;
   a.words = fmt::format(
-      "a block mask: batch {}, {} heads, {} query blocks of {} x {} key blocks of {}, grid {} in {} order, {} text tokens\n"
+      "a block mask: batch {}, {} heads, {} query blocks of {} x {} key blocks of {}, grid {} in {} order, {} text "
+      "tokens\n"
       "density {:.4f}\n",
       m.batch(), m.heads(), m.q_blocks(), m.q().block, m.k_blocks(), m.k().block, to_string(s.grid),
       to_string(m.order()), s.text_tokens, density(m));
-  a.json = {{"kind", "mask"}, {"batch", m.batch()}, {"heads", m.heads()}, {"grid", to_string(s.grid)},
-            {"order", to_string(m.order())}, {"density", density(m)}, {"density_by_head", OrderedJson::array()}};
+  a.json = {{"kind", "mask"},
+            {"batch", m.batch()},
+            {"heads", m.heads()},
+            {"grid", to_string(s.grid)},
+            {"order", to_string(m.order())},
+            {"density", density(m)},
+            {"density_by_head", OrderedJson::array()}};
   for (std::int64_t h = 0; h < m.heads(); ++h) {
     const double d = density(slice_heads(m, h, h + 1));
     a.words += fmt::format("  head {:<3} {:.4f}\n", h, d);
@@ -154,9 +160,14 @@ struct Options {
 };
 
 int inspect(const Options& o) {
+  const std::string kind = fs::path(o.what).extension().string();
+  const bool wordy = fs::is_directory(o.what) || kind == ".json" || kind == ".safetensors" || !fs::exists(o.what);
+  require(o.out.empty() || !wordy, "--out {}: only masks and clips have a picture", o.out);
   const Account account = examine(o.what, o.out);
-  if (o.json) fmt::print("{}\n", account.json.dump(2));
-  else fmt::print("{}", account.words);
+  if (o.json)
+    fmt::print("{}\n", account.json.dump(2));
+  else
+    fmt::print("{}", account.words);
   return 0;
 }
 
@@ -164,7 +175,8 @@ int inspect(const Options& o) {
 
 std::function<int()> declare_inspect(CLI::App& app) {
   auto o = std::make_shared<Options>();
-  app.add_option("what", o->what, "a model folder, .safetensors, .json (policy, report), .npy clips, a mask, or a preset")
+  app.add_option("what", o->what,
+                 "a model folder, .safetensors, .json (policy, report), .npy clips, a mask, or a preset")
       ->required();
   app.add_option("--out", o->out, "picture to write (.png): masks and clips");
   app.add_flag("--json", o->json, "machine-readable");

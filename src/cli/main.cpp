@@ -18,7 +18,8 @@ namespace {
 
 constexpr Command kCommands[] = {
     {"generate", "prompt -> video, sparse or dense, with a report", declare_generate},
-    {"inspect", "any file of ours (model, mask, policy, report, clips) in words and as a picture", declare_inspect},
+    {"inspect", "any file of ours (model, mask, policy, report, clips) in words; masks and clips as a picture",
+     declare_inspect},
     {"doctor", "what this build and machine can do, and what stands in the way", declare_doctor},
 };
 
@@ -56,7 +57,8 @@ int run(int argc, char** argv) {
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& e) {
-    return app.exit(e) == 0 ? 0 : 2;
+    if (e.get_exit_code() == 0) return app.exit(e);  // --help, --version
+    throw Error(ErrorCode::kInvalidArgument, fmt::format("{} (tulle COMMAND --help shows the options)", e.what()));
   }
   return actions.at(app.get_subcommands().front())();
 }

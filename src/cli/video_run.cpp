@@ -4,6 +4,7 @@
 #include <mutex>
 #include <numeric>
 
+#include "base/checked.hpp"
 #include "base/env.hpp"
 #include "base/fail.hpp"
 #include "base/file.hpp"
@@ -40,6 +41,7 @@ PlanRequest plan_request(const Loaded& loaded, const VideoRequest& request) {
   r.head_dim = c.head_dim;
   r.layers = c.layers;  // hidden and ffn stay 0: the model predicts its own activations
   r.ranks = request.ranks;
+  r.mask_block = std::min(request.policy.block_q, request.policy.block_k);
   return r;
 }
 
@@ -80,9 +82,15 @@ class StepClock {
 class RankRun {
  public:
   RankRun(const Loaded& loaded, const VideoRequest& request, Fabric& fabric, double start, Progress* progress)
-      : loaded_(loaded), request_(request), fabric_(fabric), progress_(progress),
-        threads_(std::max(1, request.threads / request.ranks)), engine_(engine_options(), fabric, threads_),
-        workspace_(loaded.model.make_workspace()), sampler_(request.sampler), clock_(fabric.rank(), start) {}
+      : loaded_(loaded),
+        request_(request),
+        fabric_(fabric),
+        progress_(progress),
+        threads_(std::max(1, request.threads / request.ranks)),
+        engine_(engine_options(), fabric, threads_),
+        workspace_(loaded.model.make_workspace()),
+        sampler_(request.sampler),
+        clock_(fabric.rank(), start) {}
 
   // Returns all latents [channels, frames, height, width] (every rank holds them in the end).
   std::vector<float> sample(std::vector<TimelineSpan>& spans) {
@@ -192,10 +200,22 @@ double mean(const std::vector<EngineStats>& stats, double EngineStats::*field) {
   return sum / static_cast<double>(stats.size());
 }
 
+// The parts of a model folder must fit each other.
+void check_parts(const Loaded& loaded) {
+  const WanConfig& c = loaded.model.config();
+  const auto fits = [&](const char* what, std::int64_t have, std::int64_t want) {
+    if (have == want) return;
+    fail(ErrorCode::kBadFile, "{}: {} are {} where config.json needs {}", loaded.folder, what, have, want);
+  };
+  fits("the model's out_channels", c.out_channels, c.in_channels);
+  fits("the codec's channels", loaded.codec.channels(), c.in_channels);
+  fits("the text encoder's features", loaded.prompts.text_dim(), c.text_dim);
+}
+
 void refuse_if_too_large(const Loaded& loaded, const VideoRequest& request) {
-  const std::int64_t need = predicted_memory(loaded, request), have = available_memory() + resident_memory();
+  const std::int64_t need = predicted_memory(loaded, request) - resident_memory(), have = available_memory();
   if (need <= have) return;
-  fail(ErrorCode::kOutOfMemory, "grid {} needs about {} of memory on {} rank(s) and {} are free: use a smaller grid",
+  fail(ErrorCode::kOutOfMemory, "grid {} needs about {} more memory on {} rank(s) and {} are free: use a smaller grid",
        to_string(request.grid), human_bytes(static_cast<double>(need)), request.ranks,
        human_bytes(static_cast<double>(have)));
 }
@@ -204,10 +224,13 @@ void refuse_if_too_large(const Loaded& loaded, const VideoRequest& request) {
 
 Loaded load_model(const std::string& folder, Precision precision) {
   if (!fs::is_directory(folder)) {
-    fail(ErrorCode::kInvalidArgument, "--model {}: there is no such folder (models/tiny ships with the source)", folder);
+    fail(ErrorCode::kInvalidArgument, "--model {}: there is no such folder (models/tiny ships with the source)",
+         folder);
   }
-  return {folder, WanModel::load(folder, precision), PromptEncoder::load(folder), Codec::load(folder),
-          read_sampler(fs::path(folder) / "sampler.json")};
+  Loaded loaded{folder, WanModel::load(folder, precision), PromptEncoder::load(folder), Codec::load(folder),
+                read_sampler(fs::path(folder) / "sampler.json")};
+  check_parts(loaded);
+  return loaded;
 }
 
 std::int64_t predicted_memory(const Loaded& loaded, const VideoRequest& request) {
@@ -215,10 +238,14 @@ std::int64_t predicted_memory(const Loaded& loaded, const VideoRequest& request)
   const Plan plan = make_plan(plan_request(loaded, request));
   std::int64_t activations = 0;
   for (const Range& r : plan.tokens) activations += predicted_activation_bytes(c, r.size(), 1, loaded.prompts.slots());
-  // Per rank: noise, gathered tokens and latents; once: decoded frames (f32) of the sparse and the dense run.
+  // Per rank: noise, gathered tokens, latents, the other branch and four past states of UniPC; once: decoded frames
+  // (f32) of the sparse and the dense run, and the masks kept for the report as bits and as one byte a block.
   const std::int64_t latents = request.grid.tokens() * c.patch_features() * 4;
+  const std::int64_t blocks = ceil_div(request.grid.tokens(), std::min(request.policy.block_q, request.policy.block_k));
+  const auto kept = checked_product({c.layers, c.heads, blocks, blocks, request.keep_masks ? 2 : 0});
+  require(kept.has_value(), "--grid {}: too many blocks to count their bytes", to_string(request.grid));
   const std::int64_t frames = 2 * request.grid.tokens() * c.patch_h * c.patch_w * 16 * 3 * 4;
-  return resident_memory() + plan.peak_bytes + activations + 3 * latents * request.ranks + frames;
+  return resident_memory() + plan.peak_bytes + activations + 8 * latents * request.ranks + frames + *kept;
 }
 
 VideoResult run_video(const Loaded& loaded, const VideoRequest& request) {
@@ -245,7 +272,8 @@ VideoResult run_video(const Loaded& loaded, const VideoRequest& request) {
     result.stats[r] = run.engine().stats();
     result.bytes_per_edge[r] = fabric.bytes_sent();
     result.rank_attention_s[r] = result.stats[r].attention_s;
-    if (request.keep_masks) keep_masks(run.engine(), run.engine().plan().heads[r], loaded.model.config().layers, masks[r]);
+    if (request.keep_masks)
+      keep_masks(run.engine(), run.engine().plan().heads[r], loaded.model.config().layers, masks[r]);
     if (r == 0) latents = std::move(all), result.plan = run.engine().plan();
   });
   progress.finish();

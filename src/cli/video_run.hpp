@@ -43,7 +43,7 @@ struct HeadMask {
 
 struct VideoResult {
   Video video;
-  ReportTimes time;             // attention, selection and communication: mean over ranks
+  ReportTimes time;                // attention, selection and communication: mean over ranks
   std::vector<EngineStats> stats;  // per rank
   Plan plan;
   std::vector<std::vector<std::int64_t>> bytes_per_edge;  // [from][to]

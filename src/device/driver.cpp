@@ -32,9 +32,12 @@ struct Driver {
   int (*attribute)(int*, int, int) = nullptr;
 
   explicit Driver(const Library& lib)
-      : init(lib.get<decltype(init)>("cuInit")), version(lib.get<decltype(version)>("cuDriverGetVersion")),
-        count(lib.get<decltype(count)>("cuDeviceGetCount")), get(lib.get<decltype(get)>("cuDeviceGet")),
-        name(lib.get<decltype(name)>("cuDeviceGetName")), memory(lib.get<decltype(memory)>("cuDeviceTotalMem_v2")),
+      : init(lib.get<decltype(init)>("cuInit")),
+        version(lib.get<decltype(version)>("cuDriverGetVersion")),
+        count(lib.get<decltype(count)>("cuDeviceGetCount")),
+        get(lib.get<decltype(get)>("cuDeviceGet")),
+        name(lib.get<decltype(name)>("cuDeviceGetName")),
+        memory(lib.get<decltype(memory)>("cuDeviceTotalMem_v2")),
         attribute(lib.get<decltype(attribute)>("cuDeviceGetAttribute")) {}
 
   bool complete() const { return init && version && count && get && name && memory && attribute; }

@@ -220,12 +220,8 @@ class Pass {
       rms_norm(ws_.wide.data(), type_, rows(), d_, d_, b.cross_norm_q.data(), w_.config.eps, threads_);
     }
     std::byte* keys = text().layers[layer].data();
-    AttentionArgs args;
-    args.q = local(ws_.wide, d_, 0);
-    args.k = heads_of(keys, ws_.shape.text_tokens, 2 * d_, 0);
-    args.v = heads_of(keys, ws_.shape.text_tokens, 2 * d_, d_);
-    args.out = local(ws_.narrow, d_, 0);
-    attend_cpu(args, threads_);
+    engine_.attend_context(local(ws_.wide, d_, 0), heads_of(keys, ws_.shape.text_tokens, 2 * d_, 0),
+                           heads_of(keys, ws_.shape.text_tokens, 2 * d_, d_), local(ws_.narrow, d_, 0));
     b.cross_out.run(ws_.narrow.data(), rows(), ws_.update.data(), threads_);
   }
 
@@ -269,7 +265,7 @@ void check(const WanWeights& w, const WanModel::Input& in, const Engine& engine,
   };
   require(in.batch >= 1, "a batch of {} samples has no sense", in.batch);
   require(in.text_tokens >= 1, "cross-attention needs at least one text token, {} were given", in.text_tokens);
-  require(engine.order().grid.tokens() >= engine.local_tokens().end,
+  require(engine.plan().tokens.back().end == engine.order().grid.tokens(),
           "Wan has no joint text tokens: the Engine's sequence must be video alone");
   require(workspace.owner == &w, "the workspace was made for another model");
   needs("latents", in.latents.size(), rows * c.patch_features());

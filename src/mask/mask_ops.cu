@@ -1,4 +1,5 @@
-// (No fmt here: nvcc does not evaluate its format strings.) Both kernels are bound by bytes: combine moves 12 bytes a word, count 4 bytes a word and 4 a row (docs/kernels/mask_ops.md).
+// (No fmt here: nvcc does not evaluate its format strings.) Both kernels are bound by bytes: combine moves 12 bytes a
+// word, count 4 bytes a word and 4 a row (docs/kernels/mask_ops.md).
 #include <cuda_runtime.h>
 
 #include "mask/mask_ops.hpp"
@@ -51,7 +52,8 @@ unsigned grid_for(std::int64_t threads) {
 void check_launch(const char* kernel) {
   const cudaError_t status = cudaGetLastError();
   if (status != cudaSuccess) {
-    throw Error(ErrorCode::kInternal, std::string("CUDA refused to launch ") + kernel + ": " + cudaGetErrorString(status));
+    throw Error(ErrorCode::kInternal,
+                std::string("CUDA refused to launch ") + kernel + ": " + cudaGetErrorString(status));
   }
 }
 
@@ -62,8 +64,10 @@ void combine_masks_cuda(MaskCombine op, std::uint32_t* into, const std::uint32_t
   if (words == 0) return;
   const auto s = static_cast<cudaStream_t>(stream);
   const unsigned blocks = grid_for(words / 4 + 1);
-  if (op == MaskCombine::kUnite) combine_kernel<MaskCombine::kUnite><<<blocks, kThreads, 0, s>>>(into, other, words);
-  else combine_kernel<MaskCombine::kIntersect><<<blocks, kThreads, 0, s>>>(into, other, words);
+  if (op == MaskCombine::kUnite)
+    combine_kernel<MaskCombine::kUnite><<<blocks, kThreads, 0, s>>>(into, other, words);
+  else
+    combine_kernel<MaskCombine::kIntersect><<<blocks, kThreads, 0, s>>>(into, other, words);
   check_launch("combine_kernel");
 }
 
@@ -71,7 +75,7 @@ void count_rows_cuda(const std::uint32_t* words, std::int64_t rows, std::int64_t
                      void* stream) {
   if (rows == 0) return;
   count_rows_kernel<<<grid_for(rows * 32), kThreads, 0, static_cast<cudaStream_t>(stream)>>>(words, rows, words_per_row,
-                                                                                            counts);
+                                                                                             counts);
   check_launch("count_rows_kernel");
 }
 

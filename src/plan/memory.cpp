@@ -9,7 +9,6 @@
 namespace tulle {
 namespace {
 
-constexpr std::int64_t kMaskBlock = 64;  // tokens; the presets' block, smaller blocks need more
 constexpr std::int64_t kBranches = 2;
 constexpr std::int64_t kVectorWidth = 16;                     // f32 lanes of the widest kernel
 constexpr std::int64_t kPackPadding = 64;                     // tokens; panels are rounded up and kept apart
@@ -41,7 +40,7 @@ std::int64_t exchange_rows(const PlanRequest& r, const Plan& plan) {
 
 std::int64_t mask_bytes(const PlanRequest& r) {
   const std::int64_t blocks =
-      ceil_div(r.sequence.grid.tokens(), kMaskBlock) + ceil_div(r.sequence.text_tokens, kMaskBlock);
+      ceil_div(r.sequence.grid.tokens(), r.mask_block) + ceil_div(r.sequence.text_tokens, r.mask_block);
   return product({kBranches, r.layers, r.batch, r.heads, blocks, ceil_div(blocks, 32), 4});
 }
 

@@ -17,7 +17,7 @@ namespace tulle {
 //                (messages of q and k, reused for v and O; q, k, v, O of all tokens and own heads)
 //                packed keys and values of the kernel:  sum over r of min(b * h_r * p, max(24 MiB, p)), with
 //                p = 2 * (N + 64) * d' * 4 bytes for one head, d' = d rounded up to 16
-//                cached masks, blocks of 64 tokens:     2 * layers * b * H * blocks * ceil(blocks / 32) * 4
+//                cached masks, blocks of mask_block:    2 * layers * b * H * blocks * ceil(blocks / 32) * 4
 struct MemoryNeed {
   std::int64_t weights = 0, activations = 0, attention = 0;
   std::int64_t total() const { return weights + activations + attention; }

@@ -45,7 +45,7 @@ const std::string_view kBody = R"html(<main>
 </section>
 <section id="time-section">
   <h2>Timeline</h2>
-  <p class="hint">What each rank did, in seconds since the run began.</p>
+  <p class="hint">Seconds since the run began. Within a step the phases are added up and laid end to end; their order inside it is not shown.</p>
   <svg id="timeline" role="img" aria-label="Timeline per rank"></svg>
   <div class="legend" id="time-legend"></div>
 </section>

@@ -77,7 +77,7 @@ function tiles() {
   if (report.quality) {
     const psnr = report.quality.psnr;
     list.push(tile(psnr === null ? "equal" : psnr.toFixed(1), psnr === null ? "" : "dB", "PSNR to dense",
-                   "SSIM " + report.quality.ssim.toFixed(4)));
+                   report.quality.ssim === null ? "" : "SSIM " + report.quality.ssim.toFixed(4)));
   }
   if (report.ranks > 1) {
     list.push(tile(...split(bytes(report.bytes.sent)), "Between ranks",

@@ -169,7 +169,8 @@ void read_comparison(const Part& top, RunReport& r) {
   const Part quality = top.part("quality", kQualityKeys);
   const bool equal = quality.at("psnr").is_null();  // JSON has no infinity
   r.psnr = equal ? std::numeric_limits<double>::infinity() : quality.number("psnr");
-  r.ssim = quality.number("ssim");
+  const bool tiny = quality.at("ssim").is_null();  // frames smaller than its window
+  r.ssim = tiny ? std::numeric_limits<double>::quiet_NaN() : quality.number("ssim");
   r.relative_l2 = quality.number("relative_l2");
 }
 

@@ -33,7 +33,7 @@ std::vector<Row> rows_of(const RunReport& r) {
   if (r.compared) {
     rows.push_back({"Amdahl ceiling", "", "", times(r.amdahl_ceiling)});
     rows.push_back({"PSNR", std::isinf(r.psnr) ? "equal" : fmt::format("{:.2f} dB", r.psnr), "", ""});
-    rows.push_back({"SSIM", fmt::format("{:.4f}", r.ssim), "", ""});
+    rows.push_back({"SSIM", std::isfinite(r.ssim) ? fmt::format("{:.4f}", r.ssim) : "frames too small", "", ""});
     rows.push_back({"relative L2", fmt::format("{:.4f}", r.relative_l2), "", ""});
   }
   if (r.ranks > 1) {

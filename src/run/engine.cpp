@@ -260,6 +260,15 @@ void Engine::attend(const AttendCall& call, ConstTensorView q, ConstTensorView k
   state_->finish(v, out);
 }
 
+void Engine::attend_context(ConstTensorView q, ConstTensorView k, ConstTensorView v, TensorView out) {
+  check_view("q", q, state_->local_shape);
+  check_view("out", out, state_->local_shape);
+  const Stopwatch watch(state_->ledger.stats().context_s);
+  AttentionArgs args;
+  args.q = q, args.k = k, args.v = v, args.out = out;
+  attend_cpu(args, state_->threads);
+}
+
 const BlockMask* Engine::mask(std::int32_t layer, Branch branch) const {
   require(layer >= 0 && layer < state_->options.layers, "layer {} does not exist: the Engine was made for {} layers",
           layer, state_->options.layers);

@@ -22,6 +22,7 @@ std::int64_t first_video_block(const BlockPartition& p) {
 
 // The part of a mask that does not depend on scores: text keys for all, everything for text queries.
 void keep_text(BlockMask& mask, std::int64_t b, std::int64_t head) {
+  if (mask.q().text_blocks() + mask.k().text_blocks() == 0) return;
   for (std::int64_t q = 0; q < mask.q_blocks(); ++q) {
     const auto row = mask.row(b, head, q);
     for (std::int64_t k = 0; k < mask.k_blocks(); ++k) {

@@ -82,9 +82,9 @@ RC_GTEST_PROP(Half, RoundsToTheNearestNeighbour, (std::uint32_t bits)) {
 
 TEST(Half, KnownValues) {
   EXPECT_EQ(from_f32<F16>(1.0f).bits, 0x3c00);
-  EXPECT_EQ(from_f32<F16>(65520.0f).bits, 0x7c00);    // rounds to infinity
+  EXPECT_EQ(from_f32<F16>(65520.0f).bits, 0x7c00);  // rounds to infinity
   EXPECT_EQ(from_f32<F16>(65519.0f).bits, 0x7bff);
-  EXPECT_EQ(from_f32<F16>(0x1p-24f).bits, 0x0001);    // least subnormal
+  EXPECT_EQ(from_f32<F16>(0x1p-24f).bits, 0x0001);      // least subnormal
   EXPECT_EQ(from_f32<Bf16>(1.00390625f).bits, 0x3f80);  // tie to even
   EXPECT_TRUE(std::isnan(to_f32(from_f32<Bf16>(std::nanf("")))));
 }

@@ -22,13 +22,15 @@ class BadInput : public testing::Test {
   fs::path out() const { return folder_.path / "out"; }
 
   Outcome generate(std::vector<std::string> extra = {}, const std::string& prompt = kPrompt) {
-    std::vector<std::string> args = {"generate", "--model", model(), "--prompt", prompt, "--steps", "2", "--grid", "2x3x5",
-                                     "--out", out()};
+    std::vector<std::string> args = {"generate", "--model", model(), "--prompt", prompt, "--steps",
+                                     "2",        "--grid",  "2x3x5", "--out",    out()};
     // A later option wins over an earlier one only if it is the sole one: replace it.
     for (std::size_t i = 0; i + 1 < extra.size(); i += 2) {
       const auto it = std::find(args.begin(), args.end(), extra[i]);
-      if (it != args.end()) *(it + 1) = extra[i + 1];
-      else args.push_back(extra[i]), args.push_back(extra[i + 1]);
+      if (it != args.end())
+        *(it + 1) = extra[i + 1];
+      else
+        args.push_back(extra[i]), args.push_back(extra[i + 1]);
     }
     return run_tulle(folder_.path, args);
   }
@@ -134,8 +136,11 @@ TEST_F(BadInput, Grids) {
   expect_refusal(generate({"--grid", "4x-4x4"}), 2, {"4x-4x4"});
   expect_refusal(generate({"--grid", "999999999x999999999x999999999"}), 2, {"999999999"});
   expect_refusal(generate({"--grid", "256x256x256"}), 1, {"256x256x256", "memory", "free"});
-  const Outcome one = generate({"--grid", "1x1x1"});
+  expect_refusal(generate({"--grid", "1x1x2000"}), 2, {"1x1x2000", "pixels"});
+  const Outcome one = generate({"--grid", "1x1x1", "--compare", "dense"});
   EXPECT_EQ(one.exit, 0) << one.err;
+  const Json report = parse_json(read_file(out() / "report.json"), "report.json").value();
+  EXPECT_TRUE(report["quality"]["ssim"].is_null());  // frames of 8 x 8 pixels have none
 }
 
 TEST_F(BadInput, StepsGuidanceRanks) {
@@ -163,9 +168,11 @@ TEST_F(BadInput, NoHalfWrittenFileUnderItsFinalName) {
   const Outcome o = generate();
   EXPECT_EQ(o.exit, 1);
   EXPECT_NE(o.err.find("report.json"), std::string::npos) << o.err;
-  for (const auto& entry : fs::directory_iterator(out())) {
-    EXPECT_EQ(entry.path().filename().string().find(".part"), std::string::npos) << entry.path();
-  }
+  std::vector<std::string> names;
+  for (const auto& entry : fs::directory_iterator(out())) names.push_back(entry.path().filename());
+  std::sort(names.begin(), names.end());
+  // Written before the failure, whole; nothing temporary, nothing after it.
+  EXPECT_EQ(names, (std::vector<std::string>{"frames.png", "report.json", "video.mp4"}));
 }
 
 TEST_F(BadInput, MissingModelAndMissingCommand) {
@@ -174,6 +181,27 @@ TEST_F(BadInput, MissingModelAndMissingCommand) {
   EXPECT_EQ(run_tulle(folder_.path, {"generat"}).exit, 2);
   EXPECT_EQ(run_tulle(folder_.path, {"generate", "--prompt"}).exit, 2);
   EXPECT_EQ(run_tulle(folder_.path, {"inspect", folder_.path / "nothing.bin"}).exit, 1);
+}
+
+TEST_F(BadInput, PartsOfAModelThatDoNotFit) {
+  SmallModel m;
+  m.config["text_dim"] = 64;
+  for (auto& [name, tensor] : m.tensors) {
+    if (name == "condition_embedder.text_embedder.linear_1.weight")
+      tensor = {{48, 64}, std::vector<float>(48 * 64, 0.1f)};
+  }
+  m.write(model());
+  expect_refusal(generate(), 1, {"text encoder", "128", "64"});
+}
+
+TEST_F(BadInput, UsageErrorsAreOneLineAndJsonToo) {
+  const Outcome o = run_tulle(folder_.path, {"generate", "--json"});
+  EXPECT_EQ(o.exit, 2);
+  EXPECT_EQ(std::count(o.err.begin(), o.err.end(), '\n'), 1) << o.err;
+  EXPECT_NE(parse_json(o.out, "stdout").value()["error"]["message"].get<std::string>().find("--prompt"),
+            std::string::npos);
+  EXPECT_EQ(run_tulle(folder_.path, {"inspect", "dfsattn", "--out", out() / "x.png"}).exit, 2);
+  expect_refusal(generate({"--threads", "-3"}), 2, {"threads"});
 }
 
 TEST_F(BadInput, ErrorsAsJson) {

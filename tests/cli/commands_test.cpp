@@ -1,8 +1,8 @@
 // The commands as a user meets them: outputs, reports, interruption, equality over ranks.
 #include <gtest/gtest.h>
 
-#include <csignal>
 #include <chrono>
+#include <csignal>
 #include <thread>
 
 #include "tests/cli/run_tulle.hpp"
@@ -14,7 +14,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
-const std::string kPrompt = "a large red striped circle moving left and a small blue plain square still over grey waves";
+const std::string kPrompt =
+    "a large red striped circle moving left and a small blue plain square still over grey waves";
 
 class Commands : public testing::Test {
  protected:
@@ -33,7 +34,8 @@ class Commands : public testing::Test {
 };
 
 TEST_F(Commands, GenerateComparesWithDense) {
-  const Outcome o = tulle(generate_args("out", {"--grid", "3x10x14", "--steps", "6", "--ranks", "2", "--compare", "dense"}));
+  const Outcome o =
+      tulle(generate_args("out", {"--grid", "3x10x14", "--steps", "6", "--ranks", "2", "--compare", "dense"}));
   ASSERT_EQ(o.exit, 0) << o.err;
   for (const char* word : {"density", "attention", "total", "PSNR", "SSIM", "Amdahl"}) {
     EXPECT_NE(o.out.find(word), std::string::npos) << word << " in:\n" << o.out;
@@ -45,8 +47,8 @@ TEST_F(Commands, GenerateComparesWithDense) {
   EXPECT_EQ(r["density"]["by_step"].size(), 6u);
   EXPECT_EQ(r["density"]["by_layer"].size(), 2u);
   EXPECT_LT(r["density"]["overall"].get<double>(), 1.0);
-  EXPECT_EQ(r["density"]["by_step"][0], 1.0);    // warm-up is dense
-  EXPECT_EQ(r["density"]["by_layer"][0], 1.0);   // so is layer 0 of the preset
+  EXPECT_EQ(r["density"]["by_step"][0], 1.0);   // warm-up is dense
+  EXPECT_EQ(r["density"]["by_layer"][0], 1.0);  // so is layer 0 of the preset
   EXPECT_GT(r["quality"]["psnr"].get<double>(), 5.0);
   EXPECT_GT(r["bytes"]["sent"].get<std::int64_t>(), 0);
   EXPECT_TRUE(fs::exists(folder_.path / "out" / "dense.mp4"));
@@ -57,7 +59,8 @@ TEST_F(Commands, RanksAndRepetitionGiveTheSameReportedVideo) {
   std::vector<std::string> sheets;
   for (const char* ranks : {"1", "1", "2", "3"}) {
     const std::string out = std::string("out") + ranks;
-    const Outcome o = tulle(generate_args(out, {"--grid", "3x5x7", "--steps", "4", "--policy", "dense", "--ranks", ranks}));
+    const Outcome o =
+        tulle(generate_args(out, {"--grid", "3x5x7", "--steps", "4", "--policy", "dense", "--ranks", ranks}));
     ASSERT_EQ(o.exit, 0) << o.err;
     sheets.push_back(read_file(folder_.path / out / "frames.png"));
   }

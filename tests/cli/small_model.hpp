@@ -22,10 +22,19 @@ struct SmallModel {
 
   SmallModel() {
     constexpr std::int64_t kHeads = 3, kHidden = 48, kFfn = 64, kText = 128, kFreq = 32, kLayers = 2, kChannels = 16;
-    config = {{"_class_name", "WanTransformer3DModel"}, {"patch_size", {1, 2, 2}}, {"num_attention_heads", kHeads},
-              {"attention_head_dim", kHidden / kHeads}, {"in_channels", kChannels}, {"out_channels", kChannels},
-              {"text_dim", kText}, {"freq_dim", kFreq}, {"ffn_dim", kFfn}, {"num_layers", kLayers},
-              {"cross_attn_norm", true}, {"qk_norm", "rms_norm_across_heads"}, {"eps", 1e-6}};
+    config = {{"_class_name", "WanTransformer3DModel"},
+              {"patch_size", {1, 2, 2}},
+              {"num_attention_heads", kHeads},
+              {"attention_head_dim", kHidden / kHeads},
+              {"in_channels", kChannels},
+              {"out_channels", kChannels},
+              {"text_dim", kText},
+              {"freq_dim", kFreq},
+              {"ffn_dim", kFfn},
+              {"num_layers", kLayers},
+              {"cross_attn_norm", true},
+              {"qk_norm", "rms_norm_across_heads"},
+              {"eps", 1e-6}};
     add("patch_embedding", {kHidden, kChannels, 1, 2, 2});
     add("condition_embedder.time_embedder.linear_1", {kHidden, kFreq});
     add("condition_embedder.time_embedder.linear_2", {kHidden, kHidden});

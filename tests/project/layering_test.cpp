@@ -34,8 +34,7 @@ const std::map<std::string, Rooms>& rooms() {
       {"calibrate", {"run", "select", "attend", "mask", "grid"}},
       {"probe", {"fabric", "attend", "link", "sim", "device"}},
       {"report", {"plan", "mask", "grid", "link"}},
-      // A model also sees the values that cross the Engine's interface (attend's contract, plan's ranges).
-      {"dit", {"run", "moe", "grid", "device", "attend", "plan"}},
+      {"dit", {"run", "moe", "grid", "device"}},
   };
   return table;
 }
@@ -43,9 +42,9 @@ const std::map<std::string, Rooms>& rooms() {
 // Public headers belong to rooms, too.
 const std::map<std::string, std::string>& public_headers() {
   static const std::map<std::string, std::string> table = {
-      {"error", "base"},  {"tensor", "base"},   {"threads", "base"}, {"version", "base"}, {"grid", "grid"},
-      {"mask", "mask"},   {"attention", "attend"}, {"policy", "select"}, {"plan", "plan"},   {"fabric", "fabric"},
-      {"engine", "run"},  {"model", "dit"},     {"report", "report"}};
+      {"error", "base"}, {"tensor", "base"},      {"threads", "base"},  {"version", "base"}, {"grid", "grid"},
+      {"mask", "mask"},  {"attention", "attend"}, {"policy", "select"}, {"plan", "plan"},    {"fabric", "fabric"},
+      {"engine", "run"}, {"model", "dit"},        {"report", "report"}};
   return table;
 }
 
