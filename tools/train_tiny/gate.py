@@ -3,7 +3,7 @@
 The first captions of heldout.jsonl are sampled on every grid with the model's own sampler.json, the noise seed being the
 caption's index, nothing chosen among the clips; `check_clips` judges them and the generator's clips of the same captions.
 Writes gate.json. The gate passes when, on both grids of GRIDS and with at least CAPTIONS clips each, the share of clips
-that pass and the share of every attribute reach the BARS. Exit codes: 0 passed, 1 not passed (or an error), 2 usage.
+that pass and the share of every attribute reach the THRESHOLDS. Exit codes: 0 passed, 1 not passed (or an error), 2 usage.
 
     gate.py                                     sample, check, write models/tiny/gate.json (a GPU: minutes)
     gate.py --count 1 --grids 3x6x6 --out x.json  a trial on a CPU
@@ -31,7 +31,7 @@ from codec import Codec
 ROOT = os.path.normpath(os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", ".."))
 GRIDS = ("9x16x16", "13x20x24")
 CAPTIONS = 100
-BARS = {"pass_rate": 0.70, "attribute": 0.88}
+THRESHOLDS = {"pass_rate": 0.70, "attribute": 0.88}
 UNKNOWN = "not stated with the clips"
 REAL_SEED = 0
 REAL_CHUNK = 10  # clips drawn at once; bounds the memory of the placement
@@ -94,12 +94,12 @@ def real_clips(captions, grid):
 
 
 def passes(grids):
-    """Whether the rates of all grids reach the bars; a smaller trial than the gate never passes it."""
+    """Whether the rates of all grids reach the thresholds; a smaller trial than the gate never passes it."""
     if not set(GRIDS) <= set(grids) or min(rates["clips"] for rates in grids.values()) < CAPTIONS:
         return False
     attributes = [rates[name] for rates in grids.values() for name in scoring.RATES[1:]]
     whole = [rates["pass_rate"] for rates in grids.values()]
-    return min(whole) >= BARS["pass_rate"] and min(attributes) >= BARS["attribute"]
+    return min(whole) >= THRESHOLDS["pass_rate"] and min(attributes) >= THRESHOLDS["attribute"]
 
 
 def as_the_gate_asks(settings, folder):
@@ -116,7 +116,7 @@ def record(options, lines):
     seeds = "seed = index" if first == 0 else f"first seed {first}"
     real = {name: scoring.score(options.checker, real_clips(captions, scoring.grid_of(name)), lines) for name in made}
     grids = {name: scoring.score(options.checker, data, lines) for name, data in made.items()}
-    return {"captions": f"the first {len(lines)} of heldout.jsonl, {seeds}, unfiltered", **settings, "bars": BARS,
+    return {"captions": f"the first {len(lines)} of heldout.jsonl, {seeds}, unfiltered", **settings, "thresholds": THRESHOLDS,
             "real_clips_pass_rate": {name: rates["pass_rate"] for name, rates in real.items()},
             "grids": grids, "passes_gate": valid and passes(grids)}
 
