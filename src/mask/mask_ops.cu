@@ -1,5 +1,5 @@
-// (No fmt here: nvcc does not evaluate its format strings.) Both kernels are bound by bytes: combine moves 12 bytes a
-// word, count 4 bytes a word and 4 a row (docs/kernels/mask_ops.md).
+// Combine is bound by bytes, 12 a word; count, 4 bytes a word and 4 a row, is still bound by its instructions
+// (docs/kernels/mask_ops.md). No fmt here: nvcc does not evaluate its format strings.
 #include <cuda_runtime.h>
 
 #include "mask/mask_ops.hpp"
