@@ -1,0 +1,129 @@
+#include "attend/tail.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <vector>
+
+#include "attend/shape.hpp"
+#include "base/checked.hpp"
+#include "base/fail.hpp"
+#include "base/half.hpp"
+
+namespace tulle {
+namespace {
+
+constexpr float kNone = -std::numeric_limits<float>::infinity();
+
+// [batch, groups, heads, head_dim]: means of `tail` tokens of the video each.
+struct Means {
+  Buffer<std::byte> bytes;
+  TensorView view;
+};
+
+template <class T>
+void mean_rows(const ConstTensorView& in, std::int64_t first, std::int32_t tail, const Threads& threads,
+               const TensorView& out) {
+  threads.parallel_for(out.batch() * out.tokens(), [&](std::int64_t i) {
+    const std::int64_t b = i / out.tokens(), group = i % out.tokens(), d = out.head_dim();
+    std::vector<float> sum(static_cast<std::size_t>(d));
+    for (std::int64_t h = 0; h < out.heads(); ++h) {
+      std::ranges::fill(sum, 0.0f);
+      for (std::int64_t t = 0; t < tail; ++t) {
+        const T* row = in.row<T>(b, first + group * tail + t, h);
+        for (std::int64_t c = 0; c < d; ++c) sum[static_cast<std::size_t>(c)] += to_f32(row[c]);
+      }
+      T* mean = out.row<T>(b, group, h);
+      for (std::int64_t c = 0; c < d; ++c) {
+        mean[c] = from_f32<T>(sum[static_cast<std::size_t>(c)] / static_cast<float>(tail));
+      }
+    }
+  });
+}
+
+Means means_of(const ConstTensorView& in, std::int64_t first, std::int64_t groups, std::int32_t tail,
+               const Threads& threads) {
+  const std::array<std::int64_t, 4> shape = {in.batch(), groups, in.heads(), in.head_dim()};
+  const auto count = static_cast<std::size_t>(in.batch() * groups * in.heads() * in.head_dim());
+  Means means{Buffer<std::byte>(count * size_of(in.dtype)), {}};
+  means.view = {means.bytes.data(), in.dtype, shape, packed_strides(shape)};
+  if (in.dtype == DType::kF32)
+    mean_rows<float>(in, first, tail, threads, means.view);
+  else
+    mean_rows<Bf16>(in, first, tail, threads, means.view);
+  return means;
+}
+
+// What the mask leaves out, in groups of `tail` tokens; a group is a key block of one token.
+BlockMask left_out(const BlockMask& mask, std::int64_t groups, std::int32_t tail) {
+  Sequence sequence;
+  sequence.grid = {1, 1, static_cast<std::int32_t>(groups)};
+  BlockMask rest(mask.batch(), mask.heads(), mask.q(), {sequence, 1}, mask.order());
+  const std::int64_t per_block = mask.k().block / tail;
+  const std::int64_t first = mask.k().block_of(mask.k().sequence.video_begin());
+  for (std::int64_t b = 0; b < mask.batch(); ++b) {
+    for (std::int64_t h = 0; h < mask.heads(); ++h) {
+      for (std::int64_t q = 0; q < mask.q_blocks(); ++q) {
+        for (std::int64_t g = 0; g < groups; ++g) {
+          if (!mask.test(b, h, q, first + g / per_block)) rest.set(b, h, q, g);
+        }
+      }
+    }
+  }
+  return rest;
+}
+
+// out <- the exact combination of out (weight e^lse) and other (weight e^other_lse), row by row.
+template <class T>
+void merge_rows(const AttentionArgs& args, const ConstTensorView& other, const float* other_lse,
+                const Threads& threads) {
+  threads.parallel_for(args.q.batch() * args.q.tokens(), [&](std::int64_t i) {
+    const std::int64_t b = i / args.q.tokens(), token = i % args.q.tokens();
+    for (std::int64_t h = 0; h < args.q.heads(); ++h) {
+      const auto at = lse_index(args.q.shape, b, h, token);
+      const float mine = args.lse[at], theirs = other_lse[at];
+      if (theirs == kNone) continue;
+      const float top = std::max(mine, theirs);
+      const float a = std::exp(mine - top), c = std::exp(theirs - top), sum = a + c;
+      T* out = args.out.row<T>(b, token, h);
+      const T* in = other.row<T>(b, token, h);
+      for (std::int64_t x = 0; x < args.out.head_dim(); ++x) {
+        out[x] = from_f32<T>((to_f32(out[x]) * a + to_f32(in[x]) * c) / sum);
+      }
+      args.lse[at] = top + std::log(sum);
+    }
+  });
+}
+
+}  // namespace
+
+void attend_tail(const AttentionArgs& args, std::int32_t tail, const Threads& threads) {
+  check(args);
+  require(args.mask != nullptr && args.lse != nullptr, "attend_tail needs the mask and the LSE of the kept part");
+  const BlockPartition& keys = args.mask->k();
+  require(tail >= 1 && keys.block % tail == 0, "a tail of {} tokens does not divide key blocks of {}", tail,
+          keys.block);
+  const std::int64_t groups = keys.sequence.grid.tokens() / tail, first = keys.sequence.video_begin();
+  if (groups == 0 || args.q.elements() == 0) return;
+  const Means k = means_of(args.k, first, groups, tail, threads), v = means_of(args.v, first, groups, tail, threads);
+  const BlockMask rest = left_out(*args.mask, groups, tail);
+
+  const std::array<std::int64_t, 4> shape = args.q.shape;
+  Buffer<std::byte> out(static_cast<std::size_t>(args.q.elements()) * size_of(args.out.dtype));
+  std::vector<float> lse(static_cast<std::size_t>(shape[0] * shape[1] * shape[2]));
+  AttentionArgs part;
+  part.q = args.q, part.k = k.view, part.v = v.view;
+  part.out = {out.data(), args.out.dtype, shape, packed_strides(shape)};
+  part.lse = lse.data();
+  part.scale = args.scale;
+  part.mask = &rest;
+  attend_cpu(part, threads);
+  const float weight = std::log(static_cast<float>(tail));
+  for (float& l : lse) l += weight;
+  if (args.out.dtype == DType::kF32)
+    merge_rows<float>(args, part.out, lse.data(), threads);
+  else
+    merge_rows<Bf16>(args, part.out, lse.data(), threads);
+}
+
+}  // namespace tulle
