@@ -37,18 +37,9 @@ REAL_SEED = 0
 REAL_CHUNK = 10  # clips drawn at once; bounds the memory of the placement
 
 
-def sampler_of(folder):
-    """(steps, shift, guidance) of the folder's default sampler."""
-    with open(os.path.join(folder, "sampler.json")) as file:
-        settings = json.load(file)
-    if settings["sampler"] != "euler":
-        raise SystemExit(f"{folder}/sampler.json asks for {settings['sampler']}; sample.py only has euler")
-    return settings["steps"], settings["shift"], settings["guidance"]
-
-
 def sampled(options, captions):
     """({grid: uint8 clips}, settings of the record)."""
-    numbers = sampler_of(options.model)
+    numbers = sample.sampler_of(options.model)
     dtype = sample.working_type(options.device)
     model, text = wan.load(options.model, options.device, dtype)
     codec = Codec.load(os.path.join(options.model, "codec.safetensors"), options.device)
@@ -104,7 +95,7 @@ def passes(grids):
 
 def as_the_gate_asks(settings, folder):
     """Whether clips were drawn with the folder's sampler, today's schedule, and the captions' indices as seeds."""
-    wanted = sample.settings_of(*sampler_of(folder), torch.float32)
+    wanted = sample.settings_of(*sample.sampler_of(folder), torch.float32)
     return settings.get("first_seed", 0) == 0 and all(settings[key] == wanted[key] for key in ("sampler", "schedule"))
 
 

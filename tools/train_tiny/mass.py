@@ -120,13 +120,12 @@ class Watch:
                 for (name, share), total in self.sums.items()}
 
 
-def measure(folder, captions, grid, device, steps, settings):
+def measure(folder, captions, grid, device, steps):
     model, text = wan.load(folder, device, sample.working_type(device))
     watch = Watch(model, grid, steps)
     slots = torch.tensor([words.encode(c) for c in captions], device=device)
     noise = sample.noise_of(range(len(captions)), grid).to(device)
-    sample.latents_of(model, text(slots), noise, settings["steps"], settings["shift"], settings["guidance"],
-                      watch.step)
+    sample.latents_of(model, text(slots), noise, *sample.sampler_of(folder), watch.step)
     table = watch.table()
     means = {name: round(sum(map(sum, rows)) / (len(rows) * len(rows[0])), 4) for name, rows in table.items()}
     return {"tokens": grid[0] * grid[1] * grid[2], "mean": means, "by_layer_and_head": table}
@@ -144,11 +143,11 @@ def main():
     options = parser.parse_args()
     captions = sheet.read_captions(options.captions)[:options.count]
     steps = [int(v) for v in options.at.split(",")]
-    result = {"block": BLOCK, "captions": len(captions), "steps_measured": steps, "sampler": sample.DEFAULTS,
-              "schedule": sample.SCHEDULE, "grids": {}}
+    settings = sample.settings_of(*sample.sampler_of(options.model), sample.working_type(options.device))
+    result = {"block": BLOCK, "captions": len(captions), "steps_measured": steps, **settings, "grids": {}}
     for name in options.grids.split(","):
         grid = tuple(int(v) for v in name.split("x"))
-        result["grids"][name] = measure(options.model, captions, grid, options.device, steps, sample.DEFAULTS)
+        result["grids"][name] = measure(options.model, captions, grid, options.device, steps)
         print(name, result["grids"][name]["mean"], flush=True)
     with open(options.out, "w") as file:
         json.dump(result, file, indent=None, separators=(",", ":"))

@@ -18,10 +18,18 @@ import sheet
 import words
 from codec import Codec
 
-DEFAULTS = {"sampler": "euler", "steps": 30, "shift": 3.0, "guidance": 4.0}
 TRAIN_STEPS = 1000
 SCHEDULE = ("sigma_i = shifted(u_i), u_i in equal steps from 1 to shifted(1/1000), then 0; shifted(t) = shift t / "
             "(1 + (shift - 1) t), as FlowMatchEulerDiscreteScheduler")
+
+
+def sampler_of(folder):
+    """(steps, shift, guidance) of the folder's default sampler."""
+    with open(os.path.join(folder, "sampler.json")) as file:
+        settings = json.load(file)
+    if settings["sampler"] != "euler":
+        raise SystemExit(f"{folder}/sampler.json asks for {settings['sampler']}; this program has euler alone")
+    return settings["steps"], settings["shift"], settings["guidance"]
 
 
 def working_type(device):
@@ -62,7 +70,7 @@ def latents_of(model, tokens, noise, steps, shift, guidance, watch=None):
     return x
 
 
-def sample(model, text, codec, captions, grid, seeds, steps=30, shift=3.0, guidance=4.0, chunk=25):
+def sample(model, text, codec, captions, grid, seeds, steps=30, shift=3.0, guidance=2.0, chunk=25):
     """uint8 clips [n, frames, h, w, 3] of captions."""
     seeds, parts = list(seeds), []
     device = model.proj_out.weight.device
@@ -91,9 +99,9 @@ def main():
     parser.add_argument("--count", type=int, default=100)
     parser.add_argument("--grid", default="9x16x16")
     parser.add_argument("--first-seed", type=int, default=0, help="clip i uses seed first + i")
-    parser.add_argument("--steps", type=int, default=DEFAULTS["steps"])
-    parser.add_argument("--shift", type=float, default=DEFAULTS["shift"])
-    parser.add_argument("--guidance", type=float, default=DEFAULTS["guidance"])
+    parser.add_argument("--steps", type=int, help="this and the next two: the model's sampler.json by default")
+    parser.add_argument("--shift", type=float)
+    parser.add_argument("--guidance", type=float)
     parser.add_argument("--chunk", type=int, default=25)
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--dtype", choices=["bfloat16", "float32"], help="bfloat16 on a GPU, float32 on a CPU")
@@ -104,11 +112,13 @@ def main():
     codec = Codec.load(options.codec or os.path.join(options.model, "codec.safetensors"), options.device)
     captions = sheet.read_captions(options.captions)[:options.count]
     grid = tuple(int(v) for v in options.grid.split("x"))
+    steps, shift, guidance = (own if given is None else given for own, given in zip(
+        sampler_of(options.model), (options.steps, options.shift, options.guidance)))
     begin = time.time()
     clips = sample(model, text, codec, captions, grid, range(options.first_seed, options.first_seed + len(captions)),
-                   options.steps, options.shift, options.guidance, options.chunk)
+                   steps, shift, guidance, options.chunk)
     sheet.write_clips(options.out, clips, captions)
-    settings = settings_of(options.steps, options.shift, options.guidance, dtype)
+    settings = settings_of(steps, shift, guidance, dtype)
     with open(options.out + ".json", "w") as file:
         json.dump({"first_seed": options.first_seed, **settings}, file, indent=1)
         file.write("\n")

@@ -21,7 +21,7 @@ import words
 from codec import Codec
 
 START = time.time()
-GRIDS = {  # tokens: (batch, share of steps in the first third, share after it)
+GRIDS = {  # tokens: (batch, share of steps in the first third of a first run, share after it)
     (9, 16, 16): (48, 0.58, 0.36),
     (9, 20, 28): (16, 0.16, 0.14),
     (13, 20, 24): (14, 0.20, 0.34),
@@ -47,7 +47,8 @@ def options_of_command_line():
     parser.add_argument("--text-lr", type=float, default=3e-3)
     parser.add_argument("--decay-from", type=float, default=0.5, help="share of the time after which the rates fall")
     parser.add_argument("--shift", type=float, default=3.0)
-    parser.add_argument("--object-weight", type=float, default=2.0, help="extra loss weight of object pixels")
+    parser.add_argument("--object-weight", type=float, default=0.0,
+                        help="extra loss weight of object pixels: shapes come sooner, but objects are then drawn twice")
     parser.add_argument("--ema", type=float, default=0.999)
     parser.add_argument("--compile", choices=["none", "dynamic", "static"], default="dynamic")
     parser.add_argument("--attention", choices=["auto", "flash", "cudnn"], default="auto")
@@ -163,7 +164,8 @@ class Trainer:
 
     def step(self, step):
         progress, factor = self.factor(step)
-        shares = [share[1] if progress < 1 / 3 else share[2] for share in self.grids.values()]
+        first = progress < 1 / 3 and not self.options.init
+        shares = [share[1] if first else share[2] for share in self.grids.values()]
         grid = list(self.grids)[torch.multinomial(torch.tensor(shares), 1, generator=self.random).item()]
         if step < len(self.grids):
             grid = list(self.grids)[step]  # every shape is compiled at once
