@@ -10,6 +10,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -65,6 +66,12 @@ struct EngineStats {
   std::vector<Route> routes;
 };
 
+// Sees every call in begin, after selection: q and k as attention sees them (after norm and RoPE), [batch, all tokens,
+// this rank's heads, head_dim] in memory order; first_head is this rank's first of the model's heads; mask is null for
+// a dense call. The views are valid until the observer returns. What it throws leaves begin, and the call is void.
+using AttendObserver = std::function<void(const AttendCall& call, std::int64_t first_head, ConstTensorView q,
+                                          ConstTensorView k, const BlockMask* mask)>;
+
 class Engine {
  public:
   // Collective over the fabric: plans, and compares the plan's hash between ranks.
@@ -90,6 +97,9 @@ class Engine {
 
   // The mask chosen last for (layer, branch), for this rank's heads; null for dense calls or without keep_masks.
   const BlockMask* mask(std::int32_t layer, Branch branch) const;
+
+  // Calls `observer` from now on (empty: none). Its time is in no figure of stats(), save that other ranks wait for it.
+  void on_attend(AttendObserver observer);
 
   const EngineStats& stats() const;
   // Forgets cached masks and statistics (a new video).

@@ -125,6 +125,7 @@ struct Engine::State {
   std::vector<std::optional<BlockMask>> masks;  // [layer][branch]
   Scratch q_scratch, k_scratch;
   PhaseText phase;
+  AttendObserver observer;
 
   // The call between begin and finish.
   bool pending = false;
@@ -210,6 +211,7 @@ void Engine::State::begin(const AttendCall& c, ConstTensorView q, ConstTensorVie
     full_k = exchange.k();
   }
   select(full_q, full_k);
+  if (observer) observer(call, plan.heads[rank].begin, full_q, full_k, mask);
   pending = true;
 }
 
@@ -275,6 +277,8 @@ const BlockMask* Engine::mask(std::int32_t layer, Branch branch) const {
   const auto& kept = state_->kept_mask(layer, branch);
   return kept ? &*kept : nullptr;
 }
+
+void Engine::on_attend(AttendObserver observer) { state_->observer = std::move(observer); }
 
 const EngineStats& Engine::stats() const { return state_->ledger.stats(); }
 
