@@ -1,7 +1,6 @@
 // Policy: the recipe by which blocks are chosen. Plain data, read from JSON; unknown keys are errors.
 //
-// Presets: `dense` (no selection) and `dfsattn` (Hu et al., "DFSAttn", 2026: Hilbert order, pooled sub-block scores,
-// top-k per query block, cached masks with falling density, dense warm-up).
+// docs/formats/policy.md lists the presets and every key.
 // Everything that depends on time is integer arithmetic on (step, steps), so that 4-step and 50-step runs both work.
 #pragma once
 
@@ -26,6 +25,14 @@ struct Schedule {
   bool operator==(const Schedule&) const = default;
 };
 
+// Where the density of a call comes from.
+// kSchedule  schedule.permille, one for all heads
+// kUniform   the profile: the level of each head's rank map that comes nearest to `density`
+// kFast      the profile: a density for each part of the run, layer and head, fitted so that all together have
+// `density`
+enum class BudgetKind : std::uint8_t { kSchedule, kUniform, kFast };
+const char* to_string(BudgetKind kind);
+
 struct Policy {
   std::string name = "dense";
   bool sparse = false;  // false: every call is dense, the rest below is not used but for `order`
@@ -36,6 +43,16 @@ struct Policy {
   std::string chooser = "top_k";            // a name of choosers()
   Schedule schedule;
   std::vector<std::int32_t> dense_layers;  // layers that are always dense
+  std::int32_t top_p = 900;                // share of a row's scores that chooser top_p keeps, in 1/1000, [1, 1000]
+  std::int32_t floor = 0;  // density that chooser top_p keeps at least, in 1/1000, [0, 1000]; at least one block
+  // What needs a profile (needs_profile). `density` is over the calls that schedule and dense_layers leave sparse.
+  BudgetKind budget = BudgetKind::kSchedule;
+  std::int32_t density = 0;   // of kUniform and kFast, in 1/1000, [1, 1000]
+  std::int32_t envelope = 0;  // 0: every block is a candidate; else only those the rank map keeps at this density, in
+                              // 1/1000
+  // Blocks that are not kept still count, as their means: `tail` tokens of a dropped block share one key and one value.
+  // 0: dropped blocks do not count. Divides block_k.
+  std::int32_t tail = 0;
   bool operator==(const Policy&) const = default;
 };
 
@@ -51,9 +68,12 @@ std::vector<std::string> policy_presets();
 // What the schedule says for one call.
 struct StepRule {
   bool dense = true;
-  std::int32_t permille = 1000;   // density asked for
+  std::int32_t permille = 1000;   // density asked for; under a budget of the profile it is that budget's, not this one
   std::int32_t interval_id = -1;  // a mask is reused while this id stays the same; -1 for dense calls
 };
+
+// Whether a Selector of this policy must be given a profile: a chooser of ranks, an envelope, or a budget from it.
+bool needs_profile(const Policy& policy);
 
 // Throws Error(kInvalidArgument) that names the first field that does not make sense and what it may be.
 void check_policy(const Policy& policy);

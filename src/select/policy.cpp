@@ -14,6 +14,7 @@ namespace {
 constexpr std::int32_t kMaxReferenceSteps = 100000;
 constexpr std::int32_t kMaxBlock = 4096;
 constexpr std::int32_t kMaxLayer = 100000;
+constexpr std::array kBudgets = {BudgetKind::kSchedule, BudgetKind::kUniform, BudgetKind::kFast};
 constexpr std::size_t kMaxFileBytes = std::size_t{1} << 20;
 
 Policy dense_preset() { return {}; }
@@ -65,6 +66,16 @@ void read_ints(const Json& object, const char* key, std::vector<std::int32_t>& i
   for (const Json& value : *it) into.push_back(to_int(value, key, where));
 }
 
+void read_budget(const Json& object, BudgetKind& into, const std::string& where) {
+  if (!object.contains("budget")) return;
+  const auto name = json_need<std::string>(object, "budget", where);
+  const auto it = std::ranges::find_if(kBudgets, [&](BudgetKind b) { return name == to_string(b); });
+  if (it == kBudgets.end()) {
+    fail(ErrorCode::kBadFile, "{}: there is no budget \"{}\"; choose one of: schedule, uniform, fast", where, name);
+  }
+  into = *it;
+}
+
 void read_schedule(const Json& object, Schedule& s, const std::string& where) {
   constexpr std::array<std::string_view, 4> known = {"reference_steps", "dense_steps", "interval", "permille"};
   refuse_unknown_keys(object, known, where);
@@ -85,9 +96,9 @@ Policy base_policy(const Json& object, const std::string& where) {
 }
 
 Policy read_policy(const Json& object, const std::string& where) {
-  constexpr std::array<std::string_view, 11> known = {"preset",  "name",     "sparse",      "order",
-                                                      "block_q", "block_k",  "sub_block",   "scorer",
-                                                      "chooser", "schedule", "dense_layers"};
+  constexpr std::array<std::string_view, 17> known = {
+      "preset",   "name",         "sparse", "order", "block_q", "block_k", "sub_block", "scorer", "chooser",
+      "schedule", "dense_layers", "top_p",  "floor", "budget",  "density", "envelope",  "tail"};
   refuse_unknown_keys(object, known, where);
   Policy p = base_policy(object, where);
   p.name = json_get(object, "name", object.contains("preset") ? p.name : std::string("custom"), where);
@@ -100,20 +111,37 @@ Policy read_policy(const Json& object, const std::string& where) {
   p.chooser = json_get(object, "chooser", p.chooser, where);
   if (object.contains("schedule")) read_schedule(object.at("schedule"), p.schedule, where + ": schedule");
   read_ints(object, "dense_layers", p.dense_layers, where);
+  read_int(object, "top_p", p.top_p, where);
+  read_int(object, "floor", p.floor, where);
+  read_budget(object, p.budget, where);
+  read_int(object, "density", p.density, where);
+  read_int(object, "envelope", p.envelope, where);
+  read_int(object, "tail", p.tail, where);
   check_policy(p);
   return p;
 }
 
-void check_schedule(const Schedule& s) {
+void check_schedule(const Schedule& s, BudgetKind budget) {
   require(s.reference_steps >= 1 && s.reference_steps <= kMaxReferenceSteps,
           "schedule.reference_steps is {}; it must be in [1, {}]", s.reference_steps, kMaxReferenceSteps);
   require(s.dense_steps >= 0 && s.dense_steps <= s.reference_steps,
           "schedule.dense_steps is {}; it must be in [0, reference_steps]", s.dense_steps);
   require(s.interval >= 1, "schedule.interval is {}; it must be at least 1", s.interval);
-  require(!s.permille.empty(), "schedule.permille is empty; a sparse policy needs at least one density, e.g. [200]");
+  require(!s.permille.empty() || budget != BudgetKind::kSchedule,
+          "schedule.permille is empty; a sparse policy needs at least one density, e.g. [200]");
   for (std::int32_t density : s.permille) {
     require(density >= 1 && density <= 1000, "schedule.permille holds {}; densities must be in [1, 1000]", density);
   }
+}
+
+void check_shares(const Policy& p) {
+  require(p.top_p >= 1 && p.top_p <= 1000, "top_p is {}; it must be in [1, 1000]", p.top_p);
+  require(p.floor >= 0 && p.floor <= 1000, "floor is {}; it must be in [0, 1000]", p.floor);
+  require(p.envelope >= 0 && p.envelope <= 1000, "envelope is {}; it must be in [0, 1000], 0 for none", p.envelope);
+  require(p.budget == BudgetKind::kSchedule || (p.density >= 1 && p.density <= 1000),
+          "density is {}; budget \"{}\" needs one in [1, 1000]", p.density, to_string(p.budget));
+  require(p.tail >= 0 && (p.tail == 0 || p.block_k % p.tail == 0),
+          "tail is {}; it must be 0 (none) or divide block_k ({})", p.tail, p.block_k);
 }
 
 void check_blocks(const Policy& p) {
@@ -130,6 +158,22 @@ void check_blocks(const Policy& p) {
 }
 
 }  // namespace
+
+const char* to_string(BudgetKind kind) {
+  switch (kind) {
+    case BudgetKind::kSchedule:
+      return "schedule";
+    case BudgetKind::kUniform:
+      return "uniform";
+    case BudgetKind::kFast:
+      return "fast";
+  }
+  fail(ErrorCode::kInternal, "there is no budget kind {}", static_cast<int>(kind));
+}
+
+bool needs_profile(const Policy& p) {
+  return p.sparse && (p.envelope > 0 || p.budget != BudgetKind::kSchedule || find_chooser(p.chooser).needs_ranks);
+}
 
 const char* to_string(Branch branch) { return branch == Branch::kConditional ? "conditional" : "unconditional"; }
 
@@ -172,7 +216,13 @@ std::string to_json(const Policy& p) {
                         {"scorer", p.scorer},
                         {"chooser", p.chooser},
                         {"schedule", schedule},
-                        {"dense_layers", p.dense_layers}};
+                        {"dense_layers", p.dense_layers},
+                        {"top_p", p.top_p},
+                        {"floor", p.floor},
+                        {"budget", to_string(p.budget)},
+                        {"density", p.density},
+                        {"envelope", p.envelope},
+                        {"tail", p.tail}};
   return object.dump(2, ' ', false, OrderedJson::error_handler_t::replace) + "\n";
 }
 
@@ -180,7 +230,8 @@ void check_policy(const Policy& p) {
   if (!p.sparse) return;
   check_blocks(p);
   find_chooser(p.chooser);
-  check_schedule(p.schedule);
+  check_schedule(p.schedule, p.budget);
+  check_shares(p);
   for (std::int32_t layer : p.dense_layers) {
     require(layer >= 0 && layer <= kMaxLayer, "dense_layers holds {}; layers are in [0, {}]", layer, kMaxLayer);
   }
@@ -193,6 +244,9 @@ StepRule rule_for(const Policy& p, std::int32_t step, std::int32_t steps, std::i
   const Schedule& s = p.schedule;
   const std::int64_t at = std::int64_t{step} * s.reference_steps / steps;
   if (at < s.dense_steps) return {};
+  if (p.budget != BudgetKind::kSchedule) {
+    return {false, p.density, static_cast<std::int32_t>((at - s.dense_steps) / s.interval)};
+  }
   // The last density's mask is kept to the end, as DFSAttn does.
   const auto last = static_cast<std::int64_t>(s.permille.size()) - 1;
   const std::int64_t interval = std::min((at - s.dense_steps) / s.interval, last);

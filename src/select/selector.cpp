@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <optional>
 #include <vector>
 
 #include "base/checked.hpp"
@@ -33,24 +34,43 @@ void keep_text(BlockMask& mask, std::int64_t b, std::int64_t head) {
 
 // Chooses rows of one (sample, head).
 struct HeadChooser {
+  const Policy& policy;
   const SelectCall& call;
   const Scorer& scorer;
   const Chooser& chooser;
-  std::int32_t permille;
+  const HeadTargets& targets;
   BlockMask& mask;
 
-  void rows(const ScoreInput& in, std::int64_t b, std::int64_t head, std::int64_t begin, std::int64_t end) const {
-    const auto blocks = static_cast<std::size_t>(in.k_blocks());
-    std::vector<float> scores(blocks * static_cast<std::size_t>(end - begin));
+  void rows(const ScoreInput* in, std::int64_t b, std::int64_t head, std::int64_t begin, std::int64_t end) const {
+    const auto blocks = static_cast<std::size_t>(mask.k().video_blocks());
+    std::vector<float> scores;
+    if (in != nullptr) {
+      scores.resize(blocks * static_cast<std::size_t>(end - begin));
+      scorer.score(*in, begin, end, scores.data());
+    }
     std::vector<std::uint8_t> kept(blocks);
-    scorer.score(in, begin, end, scores.data());
     for (std::int64_t q = begin; q < end; ++q) {
-      const auto row = std::span<const float>(scores).subspan(blocks * static_cast<std::size_t>(q - begin), blocks);
-      check_finite(row, head, q);
+      ChooseRow row = row_rule(head, q);
+      if (in != nullptr) {
+        row.scores = std::span<const float>(scores).subspan(blocks * static_cast<std::size_t>(q - begin), blocks);
+        check_finite(row.scores, head, q);
+      }
       std::ranges::fill(kept, std::uint8_t{0});
-      chooser.choose({row, permille, seed_of(head, q)}, kept);
+      chooser.choose(row, kept);
       pack(kept, mask.row(b, head, first_video_block(mask.q()) + q));
     }
+  }
+
+  ChooseRow row_rule(std::int64_t head, std::int64_t q) const {
+    ChooseRow row;
+    row.permille = targets.permille[static_cast<std::size_t>(head)];
+    row.seed = seed_of(head, q);
+    row.top_p = policy.top_p;
+    row.floor = policy.floor;
+    if (targets.ranks == nullptr) return row;
+    row.ranks = targets.ranks->row(call.first_head + head, q);
+    if (policy.envelope > 0) row.envelope = rank_level(policy.envelope);
+    return row;
   }
 
   void check_finite(std::span<const float> row, std::int64_t head, std::int64_t q_block) const {
@@ -87,39 +107,121 @@ void check_call(const Policy& policy, const SelectCall& call, ConstTensorView q,
           q.shape[0], q.shape[1], q.shape[2], q.shape[3], k.shape[0], k.shape[1], k.shape[2], k.shape[3]);
 }
 
+void check_targets(const Policy& policy, const SelectCall& call, const HeadTargets& targets, std::int64_t heads) {
+  require(static_cast<std::int64_t>(targets.permille.size()) == heads, "{} densities were given for {} heads",
+          targets.permille.size(), heads);
+  for (const std::int32_t permille : targets.permille) {
+    require(permille >= 1 && permille <= 1000, "a density of {}/1000 is outside [1, 1000]; ask for at least 1",
+            permille);
+  }
+  if (targets.ranks == nullptr) {
+    require(!find_chooser(policy.chooser).needs_ranks && policy.envelope == 0,
+            "policy \"{}\" chooses by a rank map and none was given: make a profile with tulle calibrate", policy.name);
+    return;
+  }
+  const RankMap& ranks = *targets.ranks;
+  require(ranks.q_blocks() == call.partition.video_blocks() && ranks.q().block == policy.block_q &&
+              ranks.k().block == policy.block_k && ranks.q().sequence.grid == call.partition.sequence.grid &&
+              ranks.order() == policy.order,
+          "the rank map is of grid {}, order {} and blocks {} x {}, the call of grid {}, order {} and blocks {} x {}: "
+          "adapt the profile first",
+          to_string(ranks.q().sequence.grid), to_string(ranks.order()), ranks.q().block, ranks.k().block,
+          to_string(call.partition.sequence.grid), to_string(policy.order), policy.block_q, policy.block_k);
+  require(call.first_head >= 0 && call.first_head + heads <= ranks.heads(),
+          "heads {} to {} were asked for but the rank map has {}", call.first_head, call.first_head + heads - 1,
+          ranks.heads());
+}
+
+// Pooled queries and keys of all heads of a call, ready for a scorer.
+class ScoreInputs {
+ public:
+  ScoreInputs(const Policy& policy, const SelectCall& call, ConstTensorView q, ConstTensorView k,
+              const Threads& threads)
+      : policy_(policy),
+        subs_{call.partition.sequence, policy.sub_block},
+        queries_(pool_tokens(q, subs_, {}, threads)),
+        keys_(pool_tokens(k, subs_, call.hidden_keys, threads)),
+        panels_(static_cast<std::size_t>(q.batch() * q.heads())) {
+    threads.parallel_for(q.batch() * q.heads(), [&](std::int64_t m) {
+      panels_[static_cast<std::size_t>(m)] = pack_keys(keys_, m / q.heads(), m % q.heads());
+    });
+  }
+
+  ScoreInput of(std::int64_t b, std::int64_t head) const {
+    const KeyPanels& panels = panels_[static_cast<std::size_t>(b * queries_.heads + head)];
+    return make_score_input(queries_, panels, subs_, b, head, policy_.block_q, policy_.block_k);
+  }
+
+ private:
+  const Policy& policy_;
+  BlockPartition subs_;
+  PooledTokens queries_, keys_;
+  std::vector<KeyPanels> panels_;
+};
+
+// A density whose rank_level is `level`.
+std::int32_t permille_of_level(std::uint8_t level) { return std::max(1, 1000 * level / 255); }
+
 }  // namespace
 
-BlockMask choose_mask(const Policy& policy, const SelectCall& call, std::int32_t permille, ConstTensorView q,
+BlockMask choose_mask(const Policy& policy, const SelectCall& call, const HeadTargets& targets, ConstTensorView q,
                       ConstTensorView k, const Threads& threads) {
   check_call(policy, call, q, k);
-  require(permille >= 1 && permille <= 1000, "a density of {}/1000 is outside [1, 1000]; ask for at least 1", permille);
+  check_targets(policy, call, targets, q.heads());
   const Sequence& sequence = call.partition.sequence;
-  const BlockPartition subs{sequence, policy.sub_block};
-  const PooledTokens queries = pool_tokens(q, subs, {}, threads);
-  const PooledTokens keys = pool_tokens(k, subs, call.hidden_keys, threads);
-
   const std::int64_t maps = q.batch() * q.heads();
-  std::vector<KeyPanels> panels(static_cast<std::size_t>(maps));
   BlockMask mask(q.batch(), q.heads(), call.partition, {sequence, policy.block_k}, policy.order);
-  threads.parallel_for(maps, [&](std::int64_t m) {
-    panels[static_cast<std::size_t>(m)] = pack_keys(keys, m / q.heads(), m % q.heads());
-    keep_text(mask, m / q.heads(), m % q.heads());
-  });
+  threads.parallel_for(maps, [&](std::int64_t m) { keep_text(mask, m / q.heads(), m % q.heads()); });
 
-  const HeadChooser head_chooser{call, find_scorer(policy.scorer), find_chooser(policy.chooser), permille, mask};
+  const Chooser& chooser = find_chooser(policy.chooser);
+  std::optional<ScoreInputs> inputs;
+  if (chooser.needs_scores) inputs.emplace(policy, call, q, k, threads);
+  const HeadChooser head_chooser{policy, call, find_scorer(policy.scorer), chooser, targets, mask};
   const std::int64_t video_blocks = call.partition.video_blocks();
   const std::int64_t tasks = ceil_div(video_blocks, kBlocksPerTask);
   threads.parallel_for(maps * tasks, [&](std::int64_t i) {
     const std::int64_t m = i / tasks, begin = i % tasks * kBlocksPerTask;
     const std::int64_t b = m / q.heads(), head = m % q.heads();
-    const ScoreInput in =
-        make_score_input(queries, panels[static_cast<std::size_t>(m)], subs, b, head, policy.block_q, policy.block_k);
-    head_chooser.rows(in, b, head, begin, std::min(video_blocks, begin + kBlocksPerTask));
+    const std::int64_t end = std::min(video_blocks, begin + kBlocksPerTask);
+    if (!inputs) return head_chooser.rows(nullptr, b, head, begin, end);
+    const ScoreInput in = inputs->of(b, head);
+    head_chooser.rows(&in, b, head, begin, end);
   });
   return mask;
 }
 
-Selector::Selector(Policy policy) : policy_(std::move(policy)) { check_policy(policy_); }
+BlockMask choose_mask(const Policy& policy, const SelectCall& call, std::int32_t permille, ConstTensorView q,
+                      ConstTensorView k, const Threads& threads) {
+  const std::vector<std::int32_t> all(static_cast<std::size_t>(q.heads()), permille);
+  return choose_mask(policy, call, {all, nullptr}, q, k, threads);
+}
+
+Selector::Selector(Policy policy, std::shared_ptr<const Prior> prior)
+    : policy_(std::move(policy)), prior_(std::move(prior)) {
+  check_policy(policy_);
+  require(prior_ != nullptr || !needs_profile(policy_),
+          "policy \"{}\" needs a profile of the model: make one with tulle calibrate and name it with --profile",
+          policy_.name);
+}
+
+BlockMask Selector::fresh_mask(const SelectCall& call, const StepRule& rule, ConstTensorView q, ConstTensorView k,
+                               const Threads& threads) const {
+  const auto heads = static_cast<std::size_t>(q.heads());
+  std::vector<std::int32_t> permille(heads, rule.permille);
+  if (!needs_profile(policy_)) return choose_mask(policy_, call, {permille, nullptr}, q, k, threads);
+  const auto& layers = prior_->profile.ranks;
+  require(call.layer < std::ssize(layers), "layer {} was asked for but the profile has {}: it is of another model",
+          call.layer, layers.size());
+  if (const auto& budget = prior_->budget) {
+    const bool by_level = find_chooser(policy_.chooser).needs_ranks;
+    const std::int64_t bin = std::int64_t{call.step} * budget->bins / call.steps;
+    for (std::size_t h = 0; h < heads; ++h) {
+      const std::size_t at = budget->at(bin, call.layer, call.first_head + static_cast<std::int64_t>(h));
+      permille[h] = by_level ? permille_of_level(budget->levels[at]) : budget->permille[at];
+    }
+  }
+  return choose_mask(policy_, call, {permille, &layers[static_cast<std::size_t>(call.layer)]}, q, k, threads);
+}
 
 const BlockMask* Selector::choose(const SelectCall& call, ConstTensorView q, ConstTensorView k,
                                   const Threads& threads) {
@@ -134,7 +236,7 @@ const BlockMask* Selector::choose(const SelectCall& call, ConstTensorView q, Con
     last_was_cached_ = true;
     return &found->mask;
   }
-  BlockMask mask = choose_mask(policy_, call, rule.permille, q, k, threads);
+  BlockMask mask = fresh_mask(call, rule, q, k, threads);
   if (found != cache_.end()) cache_.erase(found);
   if (cache_.size() >= kCapacity) cache_.pop_front();
   return &cache_.emplace_back(Entry{key, rule.interval_id, call.step, std::move(mask)}).mask;

@@ -3,10 +3,12 @@
 
 #include <cstdint>
 #include <list>
+#include <memory>
 #include <span>
 #include <utility>
 
 #include "select/pool.hpp"
+#include "select/prior.hpp"
 #include "tulle/mask.hpp"
 #include "tulle/policy.hpp"
 #include "tulle/tensor.hpp"
@@ -23,11 +25,20 @@ struct SelectCall {
   std::int64_t first_head = 0;  // of the whole model, of the heads given: ranks with other heads then break ties alike
 };
 
+// What is asked of the heads of one call.
+struct HeadTargets {
+  std::span<const std::int32_t> permille;  // density of each head given, in 1/1000
+  const RankMap* ranks = nullptr;          // of the layer, all heads of the model; null: no prior
+};
+
 // What the policy chooses for one call, without any memory. q and k: [batch, tokens, heads, head_dim] in memory order,
 // after norm and RoPE, f32 or bf16. Video query blocks keep what scorer and chooser say of the video key blocks, and
 // all text key blocks on top; text query blocks keep everything. Each head is chosen from that head alone and sums have
 // a fixed order: the bits do not depend on threads or on which rank holds which heads. Throws Error(kInvalidArgument)
-// for shapes that do not fit, Error(kNotFinite) naming layer, step and head.
+// for shapes that do not fit and for a policy that needs ranks without any, Error(kNotFinite) naming layer, step, head.
+BlockMask choose_mask(const Policy& policy, const SelectCall& call, const HeadTargets& targets, ConstTensorView q,
+                      ConstTensorView k, const Threads& threads);
+// The same density for all heads, no prior.
 BlockMask choose_mask(const Policy& policy, const SelectCall& call, std::int32_t permille, ConstTensorView q,
                       ConstTensorView k, const Threads& threads);
 
@@ -36,8 +47,8 @@ BlockMask choose_mask(const Policy& policy, const SelectCall& call, std::int32_t
 // time. Not thread-safe: one thread at a time.
 class Selector {
  public:
-  // Throws Error(kInvalidArgument) as check_policy does.
-  explicit Selector(Policy policy);
+  // Throws Error(kInvalidArgument) as check_policy does, and when the policy needs a profile and `prior` is null.
+  explicit Selector(Policy policy, std::shared_ptr<const Prior> prior = nullptr);
 
   // The mask for this call, or nullptr when the call is dense (q and k are then not read). The pointer is valid until
   // the next choose or reset. Throws as choose_mask and rule_for do.
@@ -65,7 +76,11 @@ class Selector {
     BlockMask mask;
   };
 
+  BlockMask fresh_mask(const SelectCall& call, const StepRule& rule, ConstTensorView q, ConstTensorView k,
+                       const Threads& threads) const;
+
   Policy policy_;
+  std::shared_ptr<const Prior> prior_;
   std::list<Entry> cache_;  // oldest first; a list, so that pointers to masks stay
   bool last_was_cached_ = false;
 };
