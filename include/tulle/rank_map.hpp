@@ -7,6 +7,7 @@
 // Thread safety: concurrent reads are safe; writes to different rows are safe.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <span>
 #include <vector>
@@ -16,12 +17,12 @@
 
 namespace tulle {
 
-constexpr std::uint8_t kNeverRank = 255;  // kept at density 1 only
+constexpr std::uint8_t kNeverRank = 255;  // the last level: kept at densities above 0.996 only
 
 class RankMap {
  public:
   RankMap() = default;
-  // Every rank kNeverRank. q and k partition the same sequence without text. Throws Error(kInvalidArgument).
+  // Every rank kNeverRank. q and k partition the same grid without text. Throws Error(kInvalidArgument).
   RankMap(std::int64_t heads, const BlockPartition& q, const BlockPartition& k, OrderKind order);
 
   std::int64_t heads() const { return heads_; }
@@ -62,22 +63,32 @@ void unite(RankMap& into, const RankMap& other);
 double density_at(const RankMap& map, std::int64_t head, std::uint8_t level);
 // The mean over heads.
 double density_at(const RankMap& map, std::uint8_t level);
+// density_at of every level in one pass: entry l is density_at(map, head, l); entry 0 is 0, entry 255 is 1.
+std::array<double, 256> density_by_level(const RankMap& map, std::int64_t head);
 
-// The mask at one level a head ([heads]), batch 1; the map's geometry.
+// The mask at one level a head ([heads]), batch 1; the map's geometry. Level 0 keeps nothing. Throws
+// Error(kInvalidArgument) unless there is one level a head.
 BlockMask mask_at(const RankMap& map, std::span<const std::uint8_t> levels);
 
 // The map for another grid, order or block size. Both geometries are without text.
 //
-// Each block is the box that bounds its tokens: frames as they are, rows and columns as fractions of the frame. A target
-// pair (u, v) takes the smallest rank among the source pairs (u', v') whose row and column boxes overlap those of u and
-// v, and whose frame distance, k minus q, overlaps that of (u, v). Distances are not scaled, because temporal RoPE
-// angles are not; those beyond what the source has count as its longest. No active block gets lost: whatever source
-// block is kept at a level, the target blocks that it covers are kept at that level too.
+// A block is a set of boxes, one for each frame that it touches: the rectangle that bounds its tokens in that frame,
+// rows and columns as fractions of the frame. (One box around a whole block would not do: a block of raster order that
+// ends one frame and begins the next would span all rows of both.) A target pair (u, v) takes the smallest rank among
+// the source pairs (u', v') that have boxes over those of u and of v at the same frame distance, k minus q. Distances
+// are not scaled, because temporal RoPE angles are not; those beyond what the source has count as its longest. No
+// active block gets lost: whatever source block is kept at a level, the target blocks that it covers are kept at that
+// level too.
+//
+// No target row gets lost either: where the block that a source row ranks first lies in a frame that the target does
+// not have, the first of the target row's lowest ranks is lowered to that rank. Work: about (source boxes over a target
+// box) x (target boxes)^2 byte minima a head; lists are made once for all heads.
 RankMap remap(const RankMap& map, const BlockPartition& q, const BlockPartition& k, OrderKind order);
 
-// ScalingAttention's rule, valid in raster order with the same number of frames and heights and widths in one ratio: a
-// target block takes the smallest rank of the source blocks whose share of the sequence, widened by one row of tokens,
-// overlaps its own. Throws Error(kInvalidArgument) where it is not valid; remap() always is.
+// ScalingAttention's rule: a target block takes the smallest rank of the source blocks whose share of the sequence,
+// widened by one row of tokens of the coarser grid, overlaps its own. Cheaper than remap(), and valid in raster order
+// with the same number of frames: there a token's place in the sequence, as a fraction, moves by less than that row
+// when height and width change. Throws Error(kInvalidArgument) where it is not valid; remap() always is.
 RankMap remap_scaled(const RankMap& map, const BlockPartition& q, const BlockPartition& k);
 
 }  // namespace tulle
