@@ -11,7 +11,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <ctime>
 #include <map>
 #include <string>
 #include <vector>
@@ -73,13 +72,6 @@ struct Series {
   }
 };
 
-std::string today() {
-  const std::time_t now = std::time(nullptr);
-  char text[16];
-  std::strftime(text, sizeof text, "%Y-%m-%d", std::gmtime(&now));
-  return text;
-}
-
 OrderedJson record_of(const Options& options, const AttentionCase& c, const Series& value, const std::string& baseline,
                       const Series& base, int threads) {
   const auto rounded = [](double x) { return std::round(x * 1e4) / 1e4; };
@@ -97,7 +89,7 @@ OrderedJson record_of(const Options& options, const AttentionCase& c, const Seri
       {"ratio", rounded(value.median() / base.median())},
       {"machine", fmt::format("{}, {} cores, {}, {} threads", cpu_name(), cpu_count(), attention_target(), threads)},
       {"commit", commit()},
-      {"date", today()},
+      {"date", utc_date()},
       {"command", options.command}};
 }
 

@@ -60,6 +60,13 @@ std::string read_file(const fs::path& path, std::size_t limit) {
   return bytes;
 }
 
+void append_file(const fs::path& path, std::string_view bytes) {
+  const Descriptor file{::open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644)};
+  if (file.fd < 0) fail(ErrorCode::kIo, "cannot write {}: {}", path.string(), reason());
+  write_all(file.fd, bytes, path);
+  if (::fsync(file.fd) != 0) fail(ErrorCode::kIo, "cannot write {}: {}", path.string(), reason());
+}
+
 void write_through_temporary(const fs::path& path, const std::function<void(const fs::path&)>& write) {
   const fs::path temporary = temporary_beside(path);
   try {

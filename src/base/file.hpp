@@ -19,6 +19,10 @@ std::string read_file(const std::filesystem::path& path, std::size_t limit = std
 // case nothing stands under `path` that did not stand there before.
 void write_file_atomic(const std::filesystem::path& path, std::string_view bytes);
 
+// Adds bytes at the end of a file, which is made if it is not there, and flushes them to disk. Throws Error(kIo); part
+// of the bytes may then stand there.
+void append_file(const std::filesystem::path& path, std::string_view bytes);
+
 // For writers that need a path (a video encoder): calls write(temporary), then renames it to `path`;
 // the temporary file is removed when write throws.
 void write_through_temporary(const std::filesystem::path& path,
