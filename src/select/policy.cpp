@@ -31,11 +31,88 @@ Policy dfsattn_preset() {
   return p;
 }
 
+// The front ends of other systems and the static baselines, at comparable settings: 64-token blocks, Hilbert order, the
+// first tenth of the steps dense. Densities are starting points; set them with schedule.permille, density or top_p.
+Policy sparse_base(const char* name) {
+  Policy p;
+  p.name = name;
+  p.sparse = true;
+  p.order = OrderKind::kHilbert;
+  p.schedule = {.reference_steps = 30, .dense_steps = 3, .interval = 1, .permille = {250}};
+  return p;
+}
+
+// Zhou et al., "ScalingAttention" (2026): the rank map at one density for all heads, layers and steps.
+Policy west_preset() {
+  Policy p = sparse_base("west");
+  p.chooser = "rank_threshold";
+  p.budget = BudgetKind::kUniform;
+  p.density = 300;
+  p.schedule.interval = 30;  // the mask depends on nothing that changes with the step
+  return p;
+}
+
+// The same with FAST's density for each layer, head and part of the run.
+Policy west_fast_preset() {
+  Policy p = west_preset();
+  p.name = "west+fast";
+  p.budget = BudgetKind::kFast;
+  p.schedule.interval = 3;
+  return p;
+}
+
+// The front end of FVAttn (2026): pooled scores, the blocks that hold a share of them, and a floor.
+Policy topp_preset() {
+  Policy p = sparse_base("topp");
+  p.chooser = "top_p";
+  p.top_p = 900;
+  p.floor = 50;
+  return p;
+}
+
+// Zhang et al., "SpargeAttention" (2025), in the form that cuts by the sum of scores.
+Policy sparge_preset() {
+  Policy p = topp_preset();
+  p.name = "sparge";
+  p.scorer = "sparge";
+  p.floor = 0;
+  return p;
+}
+
+Policy window_preset() {
+  Policy p = sparse_base("window");
+  p.scorer = "window";
+  p.schedule.interval = 30;
+  return p;
+}
+
+// Li et al., "Radial Attention" (2025).
+Policy radial_preset() {
+  Policy p = window_preset();
+  p.name = "radial";
+  p.scorer = "radial";
+  return p;
+}
+
+// What each of the systems above does best: DFSAttn's scores choose inside FAST's densities, and dropped blocks count
+// as means.
+Policy tulle_preset() {
+  Policy p = sparse_base("tulle");
+  p.budget = BudgetKind::kFast;
+  p.density = 250;
+  p.schedule.interval = 3;
+  p.tail = 64;
+  return p;
+}
+
 struct Preset {
   const char* name;
   Policy (*make)();
 };
-constexpr std::array kPresets = {Preset{"dense", dense_preset}, Preset{"dfsattn", dfsattn_preset}};
+constexpr std::array kPresets = {
+    Preset{"dense", dense_preset},         Preset{"dfsattn", dfsattn_preset}, Preset{"west", west_preset},
+    Preset{"west+fast", west_fast_preset}, Preset{"topp", topp_preset},       Preset{"sparge", sparge_preset},
+    Preset{"window", window_preset},       Preset{"radial", radial_preset},   Preset{"tulle", tulle_preset}};
 
 const Preset* find_preset(std::string_view name) {
   const auto it = std::ranges::find_if(kPresets, [&](const Preset& p) { return name == p.name; });

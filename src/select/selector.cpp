@@ -132,33 +132,6 @@ void check_targets(const Policy& policy, const SelectCall& call, const HeadTarge
           ranks.heads());
 }
 
-// Pooled queries and keys of all heads of a call, ready for a scorer.
-class ScoreInputs {
- public:
-  ScoreInputs(const Policy& policy, const SelectCall& call, ConstTensorView q, ConstTensorView k,
-              const Threads& threads)
-      : policy_(policy),
-        subs_{call.partition.sequence, policy.sub_block},
-        queries_(pool_tokens(q, subs_, {}, threads)),
-        keys_(pool_tokens(k, subs_, call.hidden_keys, threads)),
-        panels_(static_cast<std::size_t>(q.batch() * q.heads())) {
-    threads.parallel_for(q.batch() * q.heads(), [&](std::int64_t m) {
-      panels_[static_cast<std::size_t>(m)] = pack_keys(keys_, m / q.heads(), m % q.heads());
-    });
-  }
-
-  ScoreInput of(std::int64_t b, std::int64_t head) const {
-    const KeyPanels& panels = panels_[static_cast<std::size_t>(b * queries_.heads + head)];
-    return make_score_input(queries_, panels, subs_, b, head, policy_.block_q, policy_.block_k);
-  }
-
- private:
-  const Policy& policy_;
-  BlockPartition subs_;
-  PooledTokens queries_, keys_;
-  std::vector<KeyPanels> panels_;
-};
-
 // A density whose rank_level is `level`.
 std::int32_t permille_of_level(std::uint8_t level) { return std::max(1, 1000 * level / 255); }
 
@@ -174,17 +147,27 @@ BlockMask choose_mask(const Policy& policy, const SelectCall& call, const HeadTa
   threads.parallel_for(maps, [&](std::int64_t m) { keep_text(mask, m / q.heads(), m % q.heads()); });
 
   const Chooser& chooser = find_chooser(policy.chooser);
-  std::optional<ScoreInputs> inputs;
-  if (chooser.needs_scores) inputs.emplace(policy, call, q, k, threads);
-  const HeadChooser head_chooser{policy, call, find_scorer(policy.scorer), chooser, targets, mask};
+  const Scorer& scorer = find_scorer(policy.scorer);
+  std::optional<ScoreData> scores;
+  BlockPlaces places;  // where the caller has not got them
+  if (chooser.needs_scores) {
+    const BlockPlaces* known = targets.places;
+    if (scorer.needs_places() && known == nullptr) {
+      places = place_blocks(make_order(policy.order, sequence.grid), policy.block_q, policy.block_k);
+      known = &places;
+    }
+    scores = prepare_scores(scorer, {sequence, policy.block_q, policy.block_k, policy.sub_block},
+                            scorer.needs_places() ? known : nullptr, q, k, call.hidden_keys, threads);
+  }
+  const HeadChooser head_chooser{policy, call, scorer, chooser, targets, mask};
   const std::int64_t video_blocks = call.partition.video_blocks();
   const std::int64_t tasks = ceil_div(video_blocks, kBlocksPerTask);
   threads.parallel_for(maps * tasks, [&](std::int64_t i) {
     const std::int64_t m = i / tasks, begin = i % tasks * kBlocksPerTask;
     const std::int64_t b = m / q.heads(), head = m % q.heads();
     const std::int64_t end = std::min(video_blocks, begin + kBlocksPerTask);
-    if (!inputs) return head_chooser.rows(nullptr, b, head, begin, end);
-    const ScoreInput in = inputs->of(b, head);
+    if (!scores) return head_chooser.rows(nullptr, b, head, begin, end);
+    const ScoreInput in = scores->input(b, head);
     head_chooser.rows(&in, b, head, begin, end);
   });
   return mask;
@@ -193,7 +176,7 @@ BlockMask choose_mask(const Policy& policy, const SelectCall& call, const HeadTa
 BlockMask choose_mask(const Policy& policy, const SelectCall& call, std::int32_t permille, ConstTensorView q,
                       ConstTensorView k, const Threads& threads) {
   const std::vector<std::int32_t> all(static_cast<std::size_t>(q.heads()), permille);
-  return choose_mask(policy, call, {all, nullptr}, q, k, threads);
+  return choose_mask(policy, call, {.permille = all}, q, k, threads);
 }
 
 Selector::Selector(Policy policy, std::shared_ptr<const Prior> prior)
@@ -205,13 +188,15 @@ Selector::Selector(Policy policy, std::shared_ptr<const Prior> prior)
 }
 
 BlockMask Selector::fresh_mask(const SelectCall& call, const StepRule& rule, ConstTensorView q, ConstTensorView k,
-                               const Threads& threads) const {
+                               const Threads& threads) {
   const auto heads = static_cast<std::size_t>(q.heads());
   std::vector<std::int32_t> permille(heads, rule.permille);
-  if (!needs_profile(policy_)) return choose_mask(policy_, call, {permille, nullptr}, q, k, threads);
+  HeadTargets targets{.permille = permille, .places = places_for(call)};
+  if (!needs_profile(policy_)) return choose_mask(policy_, call, targets, q, k, threads);
   const auto& layers = prior_->profile.ranks;
   require(call.layer < std::ssize(layers), "layer {} was asked for but the profile has {}: it is of another model",
           call.layer, layers.size());
+  targets.ranks = &layers[static_cast<std::size_t>(call.layer)];
   if (const auto& budget = prior_->budget) {
     const bool by_level = find_chooser(policy_.chooser).needs_ranks;
     const std::int64_t bin = std::int64_t{call.step} * budget->bins / call.steps;
@@ -220,7 +205,15 @@ BlockMask Selector::fresh_mask(const SelectCall& call, const StepRule& rule, Con
       permille[h] = by_level ? permille_of_level(budget->levels[at]) : budget->permille[at];
     }
   }
-  return choose_mask(policy_, call, {permille, &layers[static_cast<std::size_t>(call.layer)]}, q, k, threads);
+  return choose_mask(policy_, call, targets, q, k, threads);
+}
+
+// The places of the blocks of a call's shape, made once; null where the scorer needs none.
+const BlockPlaces* Selector::places_for(const SelectCall& call) {
+  if (!find_chooser(policy_.chooser).needs_scores || !find_scorer(policy_.scorer).needs_places()) return nullptr;
+  const TokenGrid& grid = call.partition.sequence.grid;
+  if (places_.grid != grid) places_ = place_blocks(make_order(policy_.order, grid), policy_.block_q, policy_.block_k);
+  return &places_;
 }
 
 const BlockMask* Selector::choose(const SelectCall& call, ConstTensorView q, ConstTensorView k,

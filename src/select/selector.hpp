@@ -9,6 +9,7 @@
 
 #include "select/pool.hpp"
 #include "select/prior.hpp"
+#include "select/scorer.hpp"
 #include "tulle/mask.hpp"
 #include "tulle/policy.hpp"
 #include "tulle/tensor.hpp"
@@ -29,6 +30,7 @@ struct SelectCall {
 struct HeadTargets {
   std::span<const std::int32_t> permille;  // density of each head given, in 1/1000
   const RankMap* ranks = nullptr;          // of the layer, all heads of the model; null: no prior
+  const BlockPlaces* places = nullptr;     // for scorers that need them; null: made anew
 };
 
 // What the policy chooses for one call, without any memory. q and k: [batch, tokens, heads, head_dim] in memory order,
@@ -77,10 +79,12 @@ class Selector {
   };
 
   BlockMask fresh_mask(const SelectCall& call, const StepRule& rule, ConstTensorView q, ConstTensorView k,
-                       const Threads& threads) const;
+                       const Threads& threads);
+  const BlockPlaces* places_for(const SelectCall& call);
 
   Policy policy_;
   std::shared_ptr<const Prior> prior_;
+  BlockPlaces places_;
   std::list<Entry> cache_;  // oldest first; a list, so that pointers to masks stay
   bool last_was_cached_ = false;
 };
