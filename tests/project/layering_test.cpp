@@ -42,9 +42,9 @@ const std::map<std::string, Rooms>& rooms() {
 // Public headers belong to rooms, too.
 const std::map<std::string, std::string>& public_headers() {
   static const std::map<std::string, std::string> table = {
-      {"error", "base"}, {"tensor", "base"},      {"threads", "base"},  {"version", "base"}, {"grid", "grid"},
-      {"mask", "mask"},  {"attention", "attend"}, {"policy", "select"}, {"plan", "plan"},    {"fabric", "fabric"},
-      {"engine", "run"}, {"model", "dit"},        {"report", "report"}};
+      {"error", "base"}, {"tensor", "base"},      {"threads", "base"},  {"version", "base"},  {"grid", "grid"},
+      {"mask", "mask"},  {"attention", "attend"}, {"policy", "select"}, {"plan", "plan"},     {"fabric", "fabric"},
+      {"engine", "run"}, {"model", "dit"},        {"report", "report"}, {"rank_map", "mask"}, {"profile", "select"}};
   return table;
 }
 
