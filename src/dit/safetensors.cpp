@@ -240,6 +240,12 @@ std::vector<std::string> SafetensorsSet::names() const {
   return all;
 }
 
+std::vector<fs::path> SafetensorsSet::files() const {
+  std::vector<fs::path> all;
+  for (const SafetensorsFile& file : files_) all.push_back(file.path());
+  return all;
+}
+
 const SafetensorsTensor& SafetensorsSet::tensor(const std::string& name) const {
   const auto it = where_.find(name);
   if (it == where_.end()) fail(ErrorCode::kBadFile, "{}: tensor \"{}\" is missing", what_, name);

@@ -77,7 +77,8 @@ class SafetensorsSet {
   static Expected<SafetensorsSet> open_folder(const std::filesystem::path& folder, const std::string& stem);
   static Expected<SafetensorsSet> open_file(const std::filesystem::path& path);
 
-  std::vector<std::string> names() const;  // sorted
+  std::vector<std::string> names() const;            // sorted
+  std::vector<std::filesystem::path> files() const;  // by name
   bool contains(const std::string& name) const { return where_.count(name) != 0; }
   // Throws Error(kBadFile) naming the set when there is no such tensor.
   const SafetensorsTensor& tensor(const std::string& name) const;
