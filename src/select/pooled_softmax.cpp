@@ -6,9 +6,9 @@
 #include <hwy/highway.h>
 
 #include <algorithm>
-#include <limits>
 #include <vector>
 
+#include "select/score_simd.hpp"
 #include "select/scorer.hpp"
 
 HWY_BEFORE_NAMESPACE();
@@ -16,120 +16,69 @@ namespace tulle {
 namespace HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
-constexpr std::int64_t kRows = 4;
-
-using Floats = hn::CappedTag<float, kPanel>;
-using Vec = hn::Vec<Floats>;
-
-// exp(x) for x <= 0, relative error below 3e-7; 0 where e^x is below the smallest normal number. Multiplies and adds
-// only, one after the other, so that every instruction set rounds alike.
-HWY_INLINE Vec exp_of_negative(Vec x) {
-  const Floats f;
-  const hn::RebindToSigned<Floats> i32;
-  const auto in_range = hn::Ge(x, hn::Set(f, -87.3f));
-  const Vec safe = hn::Max(x, hn::Set(f, -87.3f));
-  const Vec n = hn::Round(hn::Mul(safe, hn::Set(f, 1.44269504f)));
-  // ln 2 in two parts: the first has few bits, so that n times it is exact.
-  const Vec r = hn::Sub(hn::Sub(safe, hn::Mul(n, hn::Set(f, 0.693359375f))), hn::Mul(n, hn::Set(f, -2.12194440e-4f)));
-  Vec p = hn::Set(f, 1.0f / 5040);
-  for (float c : {1.0f / 720, 1.0f / 120, 1.0f / 24, 1.0f / 6, 0.5f, 1.0f, 1.0f}) {
-    p = hn::Add(hn::Mul(p, r), hn::Set(f, c));
-  }
-  const auto exponent = hn::ShiftLeft<23>(hn::Add(hn::ConvertTo(i32, n), hn::Set(i32, 127)));
-  return hn::IfThenElseZero(in_range, hn::Mul(p, hn::BitCast(f, exponent)));
-}
-
-// Products of kRows query rows with one panel of keys: out[r * stride + c] = scale * q_r . k_c.
-HWY_INLINE void panel_products(const float* const* q, const float* k, const ScoreInput& in, std::int64_t stride,
-                               float* out) {
-  const Floats f;
-  const std::int64_t lanes = static_cast<std::int64_t>(hn::Lanes(f));
-  for (std::int64_t c = 0; c < kPanel; c += lanes) {
-    Vec s0 = hn::Zero(f), s1 = s0, s2 = s0, s3 = s0;
-    for (std::int64_t t = 0; t < in.head_dim; ++t) {
-      const Vec key = hn::LoadU(f, k + t * kPanel + c);
-      s0 = hn::Add(s0, hn::Mul(hn::Set(f, q[0][t]), key));
-      s1 = hn::Add(s1, hn::Mul(hn::Set(f, q[1][t]), key));
-      s2 = hn::Add(s2, hn::Mul(hn::Set(f, q[2][t]), key));
-      s3 = hn::Add(s3, hn::Mul(hn::Set(f, q[3][t]), key));
-    }
-    const Vec scale = hn::Set(f, in.scale);
-    hn::StoreU(hn::Mul(s0, scale), f, out + c);
-    hn::StoreU(hn::Mul(s1, scale), f, out + stride + c);
-    hn::StoreU(hn::Mul(s2, scale), f, out + 2 * stride + c);
-    hn::StoreU(hn::Mul(s3, scale), f, out + 3 * stride + c);
-  }
-}
-
-// Largest score of the keys that are there; NaN when any score is not finite.
-float row_maximum(const float* row, std::span<const float> weights) {
-  const Floats f;
-  const Vec lowest = hn::Set(f, std::numeric_limits<float>::lowest());
-  Vec best = lowest, taint = hn::Zero(f);
-  for (std::size_t c = 0; c < weights.size(); c += hn::Lanes(f)) {
-    const Vec s = hn::LoadU(f, row + c);
-    const auto there = hn::Gt(hn::LoadU(f, weights.data() + c), hn::Zero(f));
-    best = hn::Max(best, hn::IfThenElse(there, s, lowest));
-    taint = hn::Add(taint, hn::Mul(s, hn::Zero(f)));  // 0 for finite s, NaN otherwise
-  }
-  return hn::GetLane(hn::MaxOfLanes(f, best)) + hn::GetLane(hn::SumOfLanes(f, taint));
-}
-
-// Replaces scores by weight * exp(score - maximum) and returns their sum, added up in kPanel fixed columns.
-float to_mass(float* row, std::span<const float> weights, float maximum) {
-  const Floats f;
-  HWY_ALIGN float columns[kPanel] = {};
-  const std::size_t lanes = hn::Lanes(f);
-  for (std::size_t c = 0; c < weights.size(); c += lanes) {
-    const Vec e = exp_of_negative(hn::Sub(hn::LoadU(f, row + c), hn::Set(f, maximum)));
-    // Keys that are not there may lie above the maximum: their exponential is no number to multiply by 0.
-    const Vec w = hn::LoadU(f, weights.data() + c);
-    const Vec mass = hn::IfThenElseZero(hn::Gt(w, hn::Zero(f)), hn::Mul(e, w));
-    hn::StoreU(mass, f, row + c);
-    float* column = columns + c % static_cast<std::size_t>(kPanel);
-    hn::Store(hn::Add(hn::Load(f, column), mass), f, column);
-  }
-  float sum = 0;
-  for (float column : columns) sum += column;
-  return sum;
-}
-
-void add_block_sums(const float* mass, std::int64_t subs, std::int64_t per_block, float share, float* scores) {
-  for (std::int64_t begin = 0; begin < subs; begin += per_block, ++scores) {
-    float sum = 0;
-    const std::int64_t end = std::min(subs, begin + per_block);
-    for (std::int64_t j = begin; j < end; ++j) sum += mass[j];
-    *scores += share * sum;
-  }
-}
-
-void score_block(const ScoreInput& in, std::int64_t block, float* scratch, float* scores) {
-  const auto q_subs = static_cast<std::int64_t>(in.q_counts.size());
-  const std::int64_t begin = block * in.q_per_block, end = std::min(q_subs, begin + in.q_per_block);
+// Logits of kRows query rows over all keys. `squares` [kRows, head_dim] holds the rows' squares, for `spread` alone.
+template <bool spread>
+void logits_of(const ScoreInput& in, const float* const* rows, float* squares, float* out, float* added) {
   const auto stride = static_cast<std::int64_t>(in.k_weights.size());
-  std::fill_n(scores, in.k_blocks(), 0.0f);
+  const float* square_rows[kRows];
+  if constexpr (spread) {
+    for (std::int64_t r = 0; r < kRows; ++r) {
+      square_rows[r] = squares + r * in.head_dim;
+      for (std::int64_t c = 0; c < in.head_dim; ++c) squares[r * in.head_dim + c] = rows[r][c] * rows[r][c];
+    }
+  }
+  for (std::int64_t p = 0; p < stride / kPanel; ++p) {
+    const std::int64_t at = p * in.head_dim * kPanel, column = p * kPanel;
+    panel_products(rows, in.k + at, in.head_dim, in.scale, stride, out + column);
+    if constexpr (spread) {
+      panel_products(square_rows, in.k_variances + at, in.head_dim, in.scale * in.scale / 2, stride, added + column);
+      for (std::int64_t i = 0; i < kRows * kPanel; ++i) {
+        const std::int64_t place = i / kPanel * stride + column + i % kPanel;
+        out[place] += added[place];
+      }
+    }
+  }
+}
+
+float block_tokens(const ScoreInput& in, std::int64_t block) {
+  const auto begin = static_cast<std::size_t>(block * in.q_per_block);
+  const std::size_t end = std::min(in.q_counts.size(), begin + static_cast<std::size_t>(in.q_per_block));
   float tokens = 0;
-  for (std::int64_t i = begin; i < end; ++i) tokens += static_cast<float>(in.q_counts[static_cast<std::size_t>(i)]);
+  for (std::size_t i = begin; i < end; ++i) tokens += static_cast<float>(in.q_counts[i]);
+  return tokens;
+}
+
+// Query sub-blocks are taken in groups across block borders; a row comes out the same in any group.
+template <bool spread>
+void score_range(const ScoreInput& in, std::int64_t q_begin, std::int64_t q_end, float* scores) {
+  const auto stride = static_cast<std::int64_t>(in.k_weights.size());
+  const auto row_floats = static_cast<std::size_t>(kRows * stride);
+  std::vector<float> logits(row_floats), added(spread ? row_floats : 0);
+  std::vector<float> squares(spread ? static_cast<std::size_t>(kRows * in.head_dim) : 0);
+  const std::int64_t begin = q_begin * in.q_per_block;
+  const std::int64_t end = std::min(static_cast<std::int64_t>(in.q_counts.size()), q_end * in.q_per_block);
+  std::fill_n(scores, (q_end - q_begin) * in.k_blocks(), 0.0f);
   for (std::int64_t first = begin; first < end; first += kRows) {
     const float* rows[kRows];
-    for (std::int64_t r = 0; r < kRows; ++r) rows[r] = in.q + std::min(first + r, end - 1) * in.head_dim;
-    for (std::int64_t p = 0; p < stride / kPanel; ++p) {
-      panel_products(rows, in.k + p * in.head_dim * kPanel, in, stride, scratch + p * kPanel);
-    }
-    for (std::int64_t r = 0; r < std::min(kRows, end - first); ++r) {
-      float* row = scratch + r * stride;
+    row_pointers(in, first, rows);
+    logits_of<spread>(in, rows, squares.data(), logits.data(), added.data());
+    for (std::int64_t i = first; i < std::min(first + kRows, end); ++i) {
+      float* row = logits.data() + (i - first) * stride;
+      const std::int64_t block = i / in.q_per_block;
       const float total = to_mass(row, in.k_weights, row_maximum(row, in.k_weights));
-      const float count = static_cast<float>(in.q_counts[static_cast<std::size_t>(first + r)]);
-      add_block_sums(row + in.k_video, in.k_video_subs, in.k_per_block, count / (tokens * total), scores);
+      const float count = static_cast<float>(in.q_counts[static_cast<std::size_t>(i)]);
+      add_block_sums(row + in.k_video, in.k_video_subs, in.k_per_block, count / (block_tokens(in, block) * total),
+                     scores + (block - q_begin) * in.k_blocks());
     }
   }
 }
 
-void score_blocks(const ScoreInput& in, std::int64_t q_begin, std::int64_t q_end, float* scores) {
-  std::vector<float> scratch(static_cast<std::size_t>(kRows) * in.k_weights.size());
-  for (std::int64_t block = q_begin; block < q_end; ++block, scores += in.k_blocks()) {
-    score_block(in, block, scratch.data(), scores);
-  }
+void pooled_softmax(const ScoreInput& in, std::int64_t q_begin, std::int64_t q_end, float* scores) {
+  score_range<false>(in, q_begin, q_end, scores);
+}
+
+void second_order(const ScoreInput& in, std::int64_t q_begin, std::int64_t q_end, float* scores) {
+  score_range<true>(in, q_begin, q_end, scores);
 }
 
 }  // namespace HWY_NAMESPACE
@@ -139,10 +88,15 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 namespace tulle {
 
-HWY_EXPORT(score_blocks);
+HWY_EXPORT(pooled_softmax);
+HWY_EXPORT(second_order);
 
 void score_pooled_softmax(const ScoreInput& input, std::int64_t q_begin, std::int64_t q_end, float* scores) {
-  HWY_DYNAMIC_DISPATCH(score_blocks)(input, q_begin, q_end, scores);
+  HWY_DYNAMIC_DISPATCH(pooled_softmax)(input, q_begin, q_end, scores);
+}
+
+void score_second_order(const ScoreInput& input, std::int64_t q_begin, std::int64_t q_end, float* scores) {
+  HWY_DYNAMIC_DISPATCH(second_order)(input, q_begin, q_end, scores);
 }
 
 }  // namespace tulle
