@@ -95,15 +95,17 @@ void choose_top_p(const ChooseRow& row, std::span<std::uint8_t> kept) {
   std::vector<Place> places;
   for (std::size_t i : candidates_of(row)) places.push_back({false, -row.scores[i], mix(row.seed, i), i});
   std::ranges::sort(places);
+  const auto always = std::ranges::find_if(places, [](const Place& p) { return -p.cost < kAlwaysKept; });
+  const auto floor = static_cast<std::size_t>(kept_count(static_cast<std::int64_t>(row.scores.size()), row.floor));
+  const std::size_t least = std::max(floor, static_cast<std::size_t>(always - places.begin()));
   // One order of summation for the share and the whole, so that the same scores always give the same cut.
   double total = 0;
-  for (const Place& p : places) total -= p.cost;
-  const auto floor = static_cast<std::size_t>(kept_count(static_cast<std::int64_t>(row.scores.size()), row.floor));
+  for (auto p = always; p != places.end(); ++p) total -= p->cost;
   double held = 0;
   for (std::size_t n = 0; n < places.size(); ++n) {
-    if (n >= floor && row.top_p < 1000 && held * 1000 >= total * row.top_p) return;
+    if (n >= least && row.top_p < 1000 && held * 1000 >= total * row.top_p) return;
     kept[places[n].block] = 1;
-    held -= places[n].cost;
+    if (-places[n].cost < kAlwaysKept) held -= places[n].cost;
   }
 }
 

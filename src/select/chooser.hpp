@@ -8,6 +8,10 @@
 
 namespace tulle {
 
+// Scorers give scores in [0, 1], and this one to a block that they cannot judge and that should be kept whatever it
+// costs: it stands before all others, and outside the sum of which top_p takes a share.
+constexpr float kAlwaysKept = 2.0f;
+
 struct ChooseRow {
   std::span<const float> scores;  // [video key blocks], finite; empty for a chooser that needs none
   std::int32_t permille = 1000;   // density asked for, [1, 1000]
@@ -44,10 +48,10 @@ std::int64_t kept_count(std::int64_t blocks, std::int32_t permille);
 // The kept_count() largest scores among the candidates, all candidates where there are fewer.
 void choose_top_k(const ChooseRow& row, std::span<std::uint8_t> kept);
 
-// The fewest candidates, best first, that hold top_p / 1000 of the candidates' sum of scores, but at least
-// kept_count(floor) of them. Scores must not be negative. top_p = 1000 keeps every candidate: a sum of floats reaches
-// its total before the last small terms. `permille` is not used. The top-p cut with a top-k floor of Liu et al.,
-// "FVAttn" (2026).
+// All candidates of score kAlwaysKept, and of the others the fewest, best first, that hold top_p / 1000 of the others'
+// sum of scores; at least kept_count(floor) in all. Scores must not be negative. top_p = 1000 keeps every candidate: a
+// sum of floats reaches its total before the last small terms. `permille` is not used. The top-p cut with a top-k floor
+// of Liu et al., "FVAttn" (2026).
 void choose_top_p(const ChooseRow& row, std::span<std::uint8_t> kept);
 
 // The blocks whose rank is at most rank_level(permille), whatever their scores: the mask of a rank map at one density

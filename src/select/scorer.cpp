@@ -74,11 +74,13 @@ const Scorer& find_scorer(std::string_view name) {
 
 std::int64_t ScoreInput::q_blocks() const {
   if (places != nullptr) return static_cast<std::int64_t>(places->q.size());
+  if (clusters != nullptr) return clusters->q_blocks;
   return ceil_div(static_cast<std::int64_t>(q_counts.size()), q_per_block);
 }
 
 std::int64_t ScoreInput::k_blocks() const {
   if (places != nullptr) return static_cast<std::int64_t>(places->k.size());
+  if (clusters != nullptr) return clusters->k_blocks;
   return ceil_div(k_video_subs, k_per_block);
 }
 
@@ -136,14 +138,12 @@ ScoreInput make_score_input(const PooledTokens& queries, const KeyPanels& keys, 
 }
 
 ScoreInput ScoreData::input(std::int64_t b, std::int64_t head) const {
-  if (places != nullptr) {
-    ScoreInput in;
-    in.places = places;
-    return in;
-  }
-  const auto map = static_cast<std::size_t>(b * queries.heads + head);
-  ScoreInput in = make_score_input(queries, keys[map], key_subs, b, head, blocks.block_q, blocks.block_k);
-  if (!clusters.empty()) in.clusters = &clusters[map];
+  ScoreInput in;
+  in.places = places;
+  if (places != nullptr) return in;
+  const auto map = static_cast<std::size_t>(b * heads + head);
+  if (clusters.empty()) return make_score_input(queries, keys[map], key_subs, b, head, blocks.block_q, blocks.block_k);
+  in.clusters = &clusters[map];
   return in;
 }
 
@@ -166,17 +166,20 @@ ScoreData prepare_scores(const Scorer& scorer, const ScoreBlocks& blocks, const 
   extras.variances = scorer.extra == ScoreExtra::kVariances;
   const PooledTokens keys = pool(k, scorer.k_pooling, blocks.block_k, hidden_keys);
   out.key_subs = keys.subs;
+  out.heads = q.heads();
   const std::int64_t maps = q.batch() * q.heads();
-  out.keys.resize(static_cast<std::size_t>(maps));
-  if (scorer.extra == ScoreExtra::kClusters) out.clusters.resize(static_cast<std::size_t>(maps));
+  const bool clustered = scorer.extra == ScoreExtra::kClusters;
+  out.keys.resize(static_cast<std::size_t>(clustered ? 0 : maps));
+  out.clusters.resize(static_cast<std::size_t>(clustered ? maps : 0));
   threads.parallel_for(maps, [&](std::int64_t m) {
     const std::int64_t b = m / q.heads(), head = m % q.heads();
     const auto at = static_cast<std::size_t>(m);
-    out.keys[at] = pack_keys(keys, b, head);
-    if (!out.clusters.empty()) {
+    if (clustered)
       out.clusters[at] = cluster_head(out.queries, keys, b, head, blocks.block_q, blocks.block_k);
-    }
+    else
+      out.keys[at] = pack_keys(keys, b, head);
   });
+  if (clustered) out.queries = {};  // all that is asked of them stands in the clusters
   return out;
 }
 

@@ -63,9 +63,9 @@ enum class Pooling : std::uint8_t {
 enum class ScoreExtra : std::uint8_t { kNone, kVariances, kLikeness, kPlaces, kClusters };
 
 // `score` fills scores [q_end - q_begin, k_blocks()] for video query blocks [q_begin, q_end). Larger means more worth
-// keeping. Scores are finite and not negative (a scorer writes NaN when its input is not finite). Those that estimate
-// softmax mass (`is_mass`) can be cut by share, as top_p does; of the others only the order within a row means
-// something. It must be pure: rows must not depend on q_begin, q_end or the thread.
+// keeping. Scores are in [0, 1], or kAlwaysKept (chooser.hpp); a scorer writes NaN when its input is not finite. Those
+// that estimate softmax mass (`is_mass`) can be cut by share, as top_p does; of the others only the order within a row
+// means something. It must be pure: rows must not depend on q_begin, q_end or the thread.
 struct Scorer {
   const char* name;
   const char* help;
@@ -103,8 +103,8 @@ void score_sub_block_lse(const ScoreInput& input, std::int64_t q_begin, std::int
 
 // Zhang et al., "SpargeAttention" (2025): pooled softmax between whole blocks, guarded by how alike the tokens of a
 // block are. A key block whose likeness (mean cosine of its tokens to their mean) is below kAlike stands outside the
-// softmax and scores twice the row's largest other score (1 where there is none), before all others. A query block
-// below kAlike gives all key blocks the score 1: top_p at 1000 keeps them all, below that as many as its share says.
+// softmax and scores kAlwaysKept. A query block below kAlike gives that score to all key blocks: with top_p its row is
+// dense; top_k, with as many blocks as the density says, then takes some by the hash.
 void score_sparge(const ScoreInput& input, std::int64_t q_begin, std::int64_t q_end, float* scores);
 constexpr float kAlike = 0.5f;
 
@@ -144,9 +144,10 @@ struct ScoreBlocks {
 // Everything that a scorer needs of one call.
 struct ScoreData {
   ScoreBlocks blocks;
+  std::int64_t heads = 0;
   PooledTokens queries;
   BlockPartition key_subs;
-  std::vector<KeyPanels> keys;         // [batch * heads]
+  std::vector<KeyPanels> keys;         // [batch * heads], for all others that read tokens
   std::vector<HeadClusters> clusters;  // [batch * heads], for a scorer that asks
   const BlockPlaces* places = nullptr;
 

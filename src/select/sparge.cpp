@@ -1,7 +1,9 @@
 // The guarded block softmax of SpargeAttention.
 #include <algorithm>
+#include <span>
 #include <vector>
 
+#include "select/chooser.hpp"
 #include "select/scorer.hpp"
 
 namespace tulle {
@@ -16,12 +18,10 @@ std::vector<float> alike_weights(const ScoreInput& in) {
   return weights;
 }
 
-// Guarded blocks have no mass: adding keeps a NaN, by which the softmax tells of input that is not finite.
+// Adding keeps a NaN, by which the softmax tells of input that is not finite; guarded blocks have no mass.
 void raise_guarded(std::span<const float> likeness, std::span<float> row) {
-  const float best = *std::ranges::max_element(row);
-  const float guard = best > 0 ? 2 * best : 1.0f;
   for (std::size_t v = 0; v < row.size(); ++v) {
-    if (likeness[v] < kAlike) row[v] += guard;
+    if (likeness[v] < kAlike) row[v] += kAlwaysKept;
   }
 }
 
@@ -32,7 +32,7 @@ void score_sparge(const ScoreInput& input, std::int64_t q_begin, std::int64_t q_
   const auto blocks = static_cast<std::size_t>(input.k_blocks());
   const std::span<float> all(scores, blocks * static_cast<std::size_t>(q_end - q_begin));
   if (std::ranges::none_of(weights, [](float w) { return w > 0; })) {
-    std::ranges::fill(all, 1.0f);
+    std::ranges::fill(all, kAlwaysKept);
     return;
   }
   ScoreInput alike = input;
@@ -41,7 +41,7 @@ void score_sparge(const ScoreInput& input, std::int64_t q_begin, std::int64_t q_
   for (std::int64_t u = q_begin; u < q_end; ++u) {
     const std::span<float> row = all.subspan(blocks * static_cast<std::size_t>(u - q_begin), blocks);
     if (input.q_likeness[static_cast<std::size_t>(u)] < kAlike)
-      for (float& s : row) s = 1.0f + s * 0.0f;
+      for (float& s : row) s = kAlwaysKept + s * 0.0f;
     else
       raise_guarded(input.k_likeness, row);
   }

@@ -89,8 +89,8 @@ std::unique_ptr<AnyRow> any_row(bool with_ranks) {
   auto r = std::make_unique<AnyRow>();  // on the heap: the row refers to its neighbours
   const auto count = *rc::gen::inRange<std::size_t>(1, 120);
   const bool wide = *rc::gen::arbitrary<bool>();
-  for (int v : *rc::gen::container<std::vector<int>>(count, rc::gen::inRange(0, wide ? 100000 : 6)))
-    r->scores.push_back(static_cast<float>(v) / 7);
+  for (int v : *rc::gen::container<std::vector<int>>(count, rc::gen::inRange(0, wide ? 100000 : 7)))
+    r->scores.push_back(v == 6 ? kAlwaysKept : static_cast<float>(v) / (wide ? 1e5f : 7.0f));
   r->row.scores = r->scores;
   r->row.permille = *rc::gen::inRange(1, 1001);
   r->row.seed = *rc::gen::arbitrary<std::uint64_t>();
@@ -150,15 +150,20 @@ RC_GTEST_PROP(TopK, KeepsTheFirstCandidatesOfTheOracle, (bool with_ranks)) {
 RC_GTEST_PROP(TopP, KeepsTheFewestThatReachTheShare, (bool with_ranks)) {
   const auto r = any_row(with_ranks);
   const std::vector<std::size_t> order = best_first(*r);
+  const auto mass = [&](std::size_t i) {
+    return is_candidate(*r, i) && r->scores[i] < kAlwaysKept ? double(r->scores[i]) : 0.0;
+  };
   double total = 0, held = 0;
-  for (std::size_t i : order) total += is_candidate(*r, i) ? double(r->scores[i]) : 0.0;
+  for (std::size_t i : order) total += mass(i);
   const auto least = static_cast<std::size_t>(
       std::max<std::int64_t>(1, (static_cast<std::int64_t>(r->blocks()) * r->row.floor + 500) / 1000));
   std::size_t count = 0;
-  while (count < order.size() && is_candidate(*r, order[count]) &&
-         (count < least || r->row.top_p == 1000 || held * 1000 < total * r->row.top_p)) {
-    held += double(r->scores[order[count++]]);
-  }
+  const auto goes_on = [&] {
+    if (count == order.size() || !is_candidate(*r, order[count])) return false;
+    return r->scores[order[count]] == kAlwaysKept || count < least || r->row.top_p == 1000 ||
+           held * 1000 < total * r->row.top_p;
+  };
+  while (goes_on()) held += mass(order[count++]);
   const auto kept = r->kept_by("top_p");
   RC_ASSERT(kept == first_of(*r, count));
   RC_ASSERT(count_of(kept) == count && count >= 1u);
@@ -187,6 +192,15 @@ TEST(TopP, CutsAtTheShare) {
   EXPECT_EQ(kept(950, 0), (std::vector<std::uint8_t>{1, 1, 0, 1, 1}));
   EXPECT_EQ(kept(1, 600), (std::vector<std::uint8_t>{0, 1, 0, 1, 1}));
   EXPECT_EQ(kept(1000, 0), (std::vector<std::uint8_t>{1, 1, 1, 1, 1}));
+}
+
+TEST(TopP, WhatIsAlwaysKeptTakesNoShare) {
+  const std::vector<float> scores = {0.5f, kAlwaysKept, 0.25f, kAlwaysKept, 0.25f}, unjudged(5, kAlwaysKept);
+  std::vector<std::uint8_t> kept(scores.size());
+  find_chooser("top_p").choose({.scores = scores, .top_p = 400}, kept);
+  EXPECT_EQ(kept, (std::vector<std::uint8_t>{1, 1, 0, 1, 0}));
+  find_chooser("top_p").choose({.scores = unjudged, .top_p = 1}, kept);
+  EXPECT_EQ(count_of(kept), 5u);
 }
 
 TEST(TopP, ARowWithoutMassKeepsItsFloor) {

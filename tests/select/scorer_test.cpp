@@ -9,6 +9,7 @@
 #include <cmath>
 #include <numeric>
 
+#include "select/chooser.hpp"
 #include "select_data.hpp"
 #include "tulle/error.hpp"
 
@@ -166,12 +167,9 @@ Reference sparge_reference(const Case& c, const Tokens& q, const Tokens& k) {
     if (key.block < 0 || key.likeness >= kAlike) alike.push_back(key);
   Reference out = softmax_reference(c, queries, alike);
   for (std::int64_t u = 0; u < out.rows; ++u) {
-    double best = 0;
-    for (std::int64_t v = 0; v < out.columns; ++v) best = std::max(best, out.at(u, v));
+    const bool unlike = queries[static_cast<std::size_t>(u)].likeness < kAlike;
     for (const Stand& key : all)
-      if (key.block >= 0 && key.likeness < kAlike) out.at(u, key.block) = best > 0 ? 2 * best : 1;
-    if (queries[static_cast<std::size_t>(u)].likeness < kAlike || alike.empty())
-      for (std::int64_t v = 0; v < out.columns; ++v) out.at(u, v) = 1;
+      if (key.block >= 0 && (unlike || key.likeness < kAlike)) out.at(u, key.block) = kAlwaysKept;
   }
   return out;
 }
@@ -319,16 +317,16 @@ RC_GTEST_PROP(Scorers, RowsDoNotDependOnTheirNeighbours, ()) {
   }
 }
 
-RC_GTEST_PROP(Scorers, AreNeverNegativeAndMassesNeverAboveOne, ()) {
+RC_GTEST_PROP(Scorers, AreSharesOrAlwaysKept, ()) {
   const Case c = any_case();
   const Tokens q = mixed_tokens_for(c, 5), k = mixed_tokens_for(c, 6);
   const auto columns = static_cast<std::size_t>(video_blocks(c, c.block_k));
   for (const Scorer& s : scorers()) {
     const std::vector<float> got = scores_of(c, q, k, s.name);
-    for (float score : got) RC_ASSERT(std::isfinite(score) && score >= 0.0f);
-    if (!s.is_mass || s.extra == ScoreExtra::kLikeness) continue;  // guards stand above all mass
-    for (auto at = got.begin(); at != got.end(); at += static_cast<std::ptrdiff_t>(columns))
-      RC_ASSERT(std::accumulate(at, at + static_cast<std::ptrdiff_t>(columns), 0.0) <= 1 + 1e-5);
+    for (float score : got) RC_ASSERT(score >= 0.0f && (score <= 1 + 1e-5 || score == kAlwaysKept));
+    const auto add_mass = [](double sum, float score) { return score == kAlwaysKept ? sum : sum + score; };
+    for (auto at = got.begin(); s.is_mass && at != got.end(); at += static_cast<std::ptrdiff_t>(columns))
+      RC_ASSERT(std::accumulate(at, at + static_cast<std::ptrdiff_t>(columns), 0.0, add_mass) <= 1 + 1e-5);
   }
 }
 
@@ -418,9 +416,9 @@ TEST(Sparge, GuardsKeepUnlikeBlocks) {
   const std::vector<float> scores = scores_of(c, q, k, "sparge");
   for (int u : {0, 1, 3}) {
     EXPECT_FLOAT_EQ(scores[u * 4 + 0], 1.0f / 3);
-    EXPECT_FLOAT_EQ(scores[u * 4 + 1], 2.0f / 3);
+    EXPECT_EQ(scores[u * 4 + 1], kAlwaysKept);
   }
-  for (int v = 0; v < 4; ++v) EXPECT_EQ(scores[2 * 4 + v], 1.0f);
+  for (int v = 0; v < 4; ++v) EXPECT_EQ(scores[2 * 4 + v], kAlwaysKept);
 }
 
 TEST(Clusters, TokensBelongToTheNearestCentroid) {
