@@ -14,6 +14,8 @@
 #include "tulle/model.hpp"
 #include "tulle/plan.hpp"
 #include "tulle/policy.hpp"
+#include "tulle/profile.hpp"
+#include "tulle/rank_map.hpp"
 #include "tulle/report.hpp"
 #include "tulle/tensor.hpp"
 #include "tulle/threads.hpp"
