@@ -46,6 +46,12 @@ class Table {
   double mass(std::int64_t e, std::int32_t l) const {
     return static_cast<double>(c_.mass[first(e) + static_cast<std::size_t>(l)]);
   }
+  // The first level that keeps any block: below it every row would be empty.
+  std::int32_t first_level(std::int64_t e) const {
+    std::int32_t l = 0;
+    while (l < kLast && density(e, l) <= 0) ++l;
+    return l;
+  }
   std::span<const float> fidelity(std::int64_t e) const {
     return std::span(c_.fidelity).subspan(first(e), FidelityCurves::kLevels);
   }
@@ -84,9 +90,9 @@ Choice choose(const Table& t, const TargetSurface& surface, double offset) {
     const double target = target_fidelity(surface, offset, t.bin_of(e), c.bins, t.layer_of(e), c.layers);
     const auto curve = t.fidelity(e);
     const auto reached = std::ranges::lower_bound(curve, target, {}, [](float f) { return static_cast<double>(f); });
+    const auto level = static_cast<std::int32_t>(std::min<std::int64_t>(reached - curve.begin(), kLast));
     choice[static_cast<std::size_t>(e)] =
-        t.share(e) > 0 ? static_cast<std::int32_t>(std::min<std::int64_t>(reached - curve.begin(), kLast))
-                       : static_cast<std::int32_t>(kLast);
+        t.share(e) > 0 ? std::max(level, t.first_level(e)) : static_cast<std::int32_t>(kLast);
   }
   return choice;
 }
@@ -153,8 +159,8 @@ Choice uniform_choice(const Table& t, double density) {
   Choice choice(static_cast<std::size_t>(t.entries()), static_cast<std::int32_t>(kLast));
   for (std::int64_t e = 0; e < t.entries(); ++e) {
     if (t.share(e) == 0) continue;
-    std::int32_t best = 0;
-    for (std::int32_t l = 1; l <= kLast; ++l) {
+    std::int32_t best = t.first_level(e);
+    for (std::int32_t l = best + 1; l <= kLast; ++l) {
       if (std::abs(t.density(e, l) - density) < std::abs(t.density(e, best) - density)) best = l;
     }
     choice[static_cast<std::size_t>(e)] = best;

@@ -41,10 +41,10 @@ struct Budget {
 // Where it is 0 the calls are dense whatever the table says; the table then has the whole map.
 using BudgetWeights = std::span<const double>;
 
-// For each head at (bin, layer) the smallest sampled level whose fidelity reaches the target.
+// For each head at (bin, layer) the smallest sampled level that keeps any block and whose fidelity reaches the target.
 Budget budget_of(const FidelityCurves& curves, const TargetSurface& surface, double offset, BudgetWeights weights = {});
 
-// The same density for all: the sampled level of each head whose density is nearest; the yardstick for FAST.
+// The same density for all: the sampled level of each head whose density is nearest, above 0; the yardstick for FAST.
 Budget uniform_budget(const FidelityCurves& curves, double density, BudgetWeights weights = {});
 
 // The table with the mean density `density` that keeps the most mass, of those that a grid of surfaces gives and the

@@ -188,6 +188,19 @@ TEST(Budget, OutOfReachGivesTheNearest) {
   EXPECT_NEAR(b.density, 1.0 / kLevels, 1e-6);
 }
 
+TEST(Budget, NoLevelThatKeepsNothing) {
+  // Few blocks in a row: the first levels are below the first rank.
+  FidelityCurves c = mixed();
+  for (std::size_t i = 0; i < c.mass.size(); ++i) {
+    if (i % 32 < 4) c.mass[i] = c.fidelity[i] = 0;
+    if (i % 32 < 4 && i < c.density.size()) c.density[i] = 0;
+  }
+  for (const Budget& b :
+       {fit_budget(c, 0.01), fit_budget(c, 0.2), uniform_budget(c, 0.01), budget_of(c, {1, 1, 1}, 1)}) {
+    for (const std::uint8_t level : b.levels) EXPECT_GE(level, FidelityCurves::level(4));
+  }
+}
+
 TEST(Budget, RefusesWhatMakesNoSense) {
   const FidelityCurves c = mixed();
   for (double wanted : {0.0, -0.1, 1.1, std::nan("")}) EXPECT_THROW(fit_budget(c, wanted), Error) << wanted;
