@@ -33,7 +33,7 @@ struct CalibrationPlan {
   OrderKind order = OrderKind::kHilbert;
   std::int64_t layers = 0, heads = 0;
   std::int32_t steps = 8;                  // of every run
-  std::int32_t bins = 4;                   // parts of the run; one step of each is measured, so at most `steps`
+  std::int32_t bins = 8;                   // parts of the run; one step of each is measured, so at most `steps`
   std::int64_t rows = 64;                  // query rows per call and head that fidelity is measured on
   std::vector<std::string> captions;       // for the rank maps, at least 2
   std::vector<std::string> fast_captions;  // for the curves, at least 1

@@ -32,9 +32,8 @@ std::string head_words(const Findings& f) {
   const std::size_t named = std::min(kNamed, (f.heads.size() + 1) / 2);
   const std::vector<HeadNeed> least(f.heads.begin(), f.heads.begin() + static_cast<std::ptrdiff_t>(named));
   const std::vector<HeadNeed> most(f.heads.rbegin(), f.heads.rbegin() + static_cast<std::ptrdiff_t>(named));
-  return fmt::format(
-      "Heads: to keep {:.0f} % of the attention mass, the least needy keep few blocks: {}; the neediest: {}.\n",
-      100 * kNeededMass, names(least), names(most));
+  return fmt::format("Heads: to keep {:.0f} % of the attention mass, the least needy need {}; the neediest {}.\n",
+                     100 * kNeededMass, names(least), names(most));
 }
 
 std::string step_words(const Findings& f) {
@@ -55,9 +54,11 @@ std::string layer_words(const Findings& f) {
 }
 
 std::string union_words(const Findings& f) {
+  if (f.union_density <= 0)
+    return "Captions: rows of fewer than four blocks have no best 25 %: nothing is said of the union.\n";
   return fmt::format(
       "Captions: the union of each caption's best 25 % covers {:.1f} % of the blocks; the last quarter of the captions "
-      "added {:.1f} points: {}. It keeps {:.1f} % of the mass of a caption that it has not seen.\n",
+      "added {:.1f} points: {}. The union of all but the last keeps {:.1f} % of the last one's mass.\n",
       100 * f.union_density, 100 * f.last_quarter,
       f.settled ? "it has settled" : "it still grows, so more captions would add blocks", 100 * f.held_out_mass);
 }
@@ -88,7 +89,7 @@ Findings find(const Profile& profile) {
   const std::size_t before = std::max<std::size_t>(1, captions - (captions + 3) / 4);
   f.union_density = static_cast<double>(profile.union_density.back());
   f.last_quarter = f.union_density - static_cast<double>(profile.union_density[before - 1]);
-  f.settled = f.last_quarter < kSettledShare * f.union_density;
+  f.settled = f.last_quarter <= kSettledShare * f.union_density;
   f.held_out_mass = static_cast<double>(profile.held_out_mass);
   return f;
 }

@@ -24,7 +24,7 @@ struct Findings {
   double union_density = 0;      // of all captions, at density 0.25 of each
   double last_quarter = 0;       // what the last quarter of the captions added to it
   double held_out_mass = 0;
-  bool settled = false;  // last_quarter is less than 5 % of the union
+  bool settled = false;  // last_quarter is at most 5 % of the union
 };
 
 Findings find(const Profile& profile);

@@ -22,6 +22,7 @@ struct Command {
 };
 
 std::function<int()> declare_generate(CLI::App& app);
+std::function<int()> declare_calibrate(CLI::App& app);
 std::function<int()> declare_inspect(CLI::App& app);
 std::function<int()> declare_doctor(CLI::App& app);
 

@@ -18,6 +18,8 @@ namespace {
 
 constexpr Command kCommands[] = {
     {"generate", "prompt -> video, sparse or dense, with a report", declare_generate},
+    {"calibrate", "model and captions -> profile: which blocks can matter, and how much each head needs; resumable",
+     declare_calibrate},
     {"inspect", "any file of ours (model, mask, policy, report, clips) in words; masks and clips as a picture",
      declare_inspect},
     {"doctor", "what this build and machine can do, and what stands in the way", declare_doctor},

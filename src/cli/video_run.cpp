@@ -90,7 +90,9 @@ class RankRun {
         engine_(engine_options(), fabric, threads_),
         workspace_(loaded.model.make_workspace()),
         sampler_(request.sampler),
-        clock_(fabric.rank(), start) {}
+        clock_(fabric.rank(), start) {
+    if (request.observer) engine_.on_attend(request.observer);
+  }
 
   // Returns all latents [channels, frames, height, width] (every rank holds them in the end).
   std::vector<float> sample(std::vector<TimelineSpan>& spans) {
@@ -103,6 +105,7 @@ class RankRun {
       dit_s_ += now_seconds() - begin;
       clock_.step(engine_.stats(), now_seconds(), spans);
       if (progress_ != nullptr) progress_->update(s + 1);
+      if (request_.on_step && fabric_.rank() == 0) request_.on_step(s + 1);
     }
     return collect();
   }

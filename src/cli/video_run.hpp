@@ -1,6 +1,7 @@
 // One video from one prompt: ranks, engine, model, sampler and codec wired together.
 #pragma once
 
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -32,7 +33,9 @@ struct VideoRequest {
   bool check_finite = false;
   bool keep_masks = false;
   bool quiet = false;
-  std::string label;  // of the progress bar
+  std::string label;                               // of the progress bar
+  AttendObserver observer;                         // of every rank's attention calls; ranks call it at the same time
+  std::function<void(std::int32_t done)> on_step;  // after each step of rank 0
 };
 
 struct HeadMask {
