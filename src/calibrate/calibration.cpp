@@ -13,6 +13,12 @@ namespace {
 void check_plan(const CalibrationPlan& p) {
   require(p.captions.size() >= 2, "{} captions are too few to rank blocks by: give at least 2", p.captions.size());
   require(!p.fast_captions.empty(), "no caption is left to measure fidelity on: give at least 1");
+  require(static_cast<std::int64_t>(p.captions.size()) <= Profile::kMaxCaptions,
+          "{} captions are more than the {} of a profile", p.captions.size(), Profile::kMaxCaptions);
+  for (const std::string& caption : p.captions) {
+    require(static_cast<std::int64_t>(caption.size()) <= Profile::kMaxCaptionBytes,
+            "a caption of {} bytes is longer than the {} of a profile", caption.size(), Profile::kMaxCaptionBytes);
+  }
   require(p.steps >= 1, "{} steps are none: give at least 1", p.steps);
   require(p.bins >= 1 && p.bins <= p.steps, "{} parts of the run do not fit {} steps: give 1 to {}", p.bins, p.steps,
           p.steps);

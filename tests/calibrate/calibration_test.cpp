@@ -184,6 +184,7 @@ TEST(Calibration, RefusesPlansThatMakeNoSense) {
     error_of([&] { Calibration{plan}; }, ErrorCode::kInvalidArgument);
   };
   refused([](CalibrationPlan& p) { p.captions.resize(1); });
+  refused([](CalibrationPlan& p) { p.captions[0].assign(70'000, 'a'); });
   refused([](CalibrationPlan& p) { p.fast_captions.clear(); });
   refused([](CalibrationPlan& p) { p.bins = 5; });
   refused([](CalibrationPlan& p) { p.bins = 0; });
