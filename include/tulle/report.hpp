@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "tulle/mask.hpp"
+#include "tulle/rank_map.hpp"
 
 namespace tulle {
 
@@ -38,6 +39,26 @@ void write_frames_sheet(const std::filesystem::path& path, std::span<const Video
 // .npy, unsigned bytes [n, frames, height, width, 3] (or without n): how clips travel between tools.
 std::vector<Video> read_clips(const std::filesystem::path& path);
 void write_clips(const std::filesystem::path& path, std::span<const Video> videos);
+
+// --- pictures of what is kept (PNG) ---
+//
+// As matrices: query blocks down, key blocks across, kept blocks dark; ranks from dark (small: kept first) to light, by
+// the root of the rank. At least 4 pixels a block, fewer only where the picture would have more than 2^24 pixels or a
+// side of more than 8192. Without a head: all heads, sample after sample, left to right, then down. All throw
+// Error(kInvalidArgument) for a sample, head or block that does not exist and for more blocks than pixels, Error(kIo)
+// as write_png.
+void write_mask_png(const std::filesystem::path& path, const BlockMask& mask);
+void write_mask_png(const std::filesystem::path& path, const BlockMask& mask, std::int64_t b, std::int64_t head);
+void write_rank_map_png(const std::filesystem::path& path, const RankMap& map);
+void write_rank_map_png(const std::filesystem::path& path, const RankMap& map, std::int64_t head);
+// In the video: all frames of the grid, every token in the colour of its key block for one query block, whose own
+// tokens are outlined in orange. At least 6 pixels a token within the same bounds. Text is not shown.
+void write_mask_video_png(const std::filesystem::path& path, const BlockMask& mask, std::int64_t b, std::int64_t head,
+                          std::int64_t query_block);
+void write_rank_map_video_png(const std::filesystem::path& path, const RankMap& map, std::int64_t head,
+                              std::int64_t query_block);
+// The block that holds the token in the middle of the middle frame.
+std::int64_t centre_block(const BlockPartition& q, OrderKind order);
 
 // --- the rule-based checker of generated clips (models/tiny's world of moving shapes) ---
 

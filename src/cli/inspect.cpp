@@ -2,15 +2,17 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cmath>
+#include <span>
 
 #include "base/fail.hpp"
 #include "base/file.hpp"
 #include "base/json.hpp"
 #include "base/progress.hpp"
+#include "calibrate/findings.hpp"
 #include "cli/command.hpp"
 #include "dit/safetensors.hpp"
 #include "tulle/model.hpp"
+#include "tulle/profile.hpp"
 #include "tulle/report.hpp"
 
 namespace tulle::cli {
@@ -59,25 +61,26 @@ Account tensors(const fs::path& path) {
   return a;
 }
 
-// Heads side by side, one pixel a block, scaled up to be seen; kept blocks dark on light.
-void draw_mask(const BlockMask& m, const fs::path& out) {
-  const std::int64_t scale = std::max<std::int64_t>(1, 160 / m.k_blocks()), gap = 4;
-  const std::int64_t tile_w = m.k_blocks() * scale + gap, tile_h = m.q_blocks() * scale + gap;
-  const std::int64_t width = m.heads() * tile_w, height = m.batch() * tile_h;
-  std::vector<float> rgb(static_cast<std::size_t>(width * height * 3), 1.0f);
-  for (std::int64_t y = 0; y < height; ++y) {
-    for (std::int64_t x = 0; x < width; ++x) {
-      const std::int64_t i = y % tile_h / scale, j = x % tile_w / scale;
-      if (i >= m.q_blocks() || j >= m.k_blocks()) continue;
-      const bool kept = m.test(y / tile_h, x / tile_w, i, j);
-      float* pixel = &rgb[static_cast<std::size_t>((y * width + x) * 3)];
-      pixel[0] = kept ? 0.10f : 0.90f, pixel[1] = kept ? 0.25f : 0.92f, pixel[2] = kept ? 0.55f : 0.94f;
-    }
+// What is asked of a picture; -1 leaves the choice to us.
+struct PictureRequest {
+  std::string path;
+  std::int64_t layer = -1, head = -1, query = -1;
+  bool video = false;
+
+  bool details() const { return layer >= 0 || head >= 0 || query >= 0 || video; }
+  bool in_video() const { return video || query >= 0; }
+};
+
+void draw_mask(const BlockMask& m, const PictureRequest& r) {
+  require(r.layer < 0, "--layer {}: a mask is of one layer; leave --layer out", r.layer);
+  if (r.in_video()) {
+    const std::int64_t query = r.query >= 0 ? r.query : centre_block(m.q(), m.order());
+    return write_mask_video_png(r.path, m, 0, std::max<std::int64_t>(r.head, 0), query);
   }
-  write_png(out, height, width, rgb);
+  r.head >= 0 ? write_mask_png(r.path, m, 0, r.head) : write_mask_png(r.path, m);
 }
 
-Account mask(const std::string& bytes, const std::string& where, const std::string& out) {
+Account mask(const std::string& bytes, const std::string& where, const PictureRequest& picture) {
   const BlockMask m = parse_mask(std::as_bytes(std::span(bytes)), where).value();
   const Sequence& s = m.q().sequence;
   Account a;
@@ -99,8 +102,68 @@ Account mask(const std::string& bytes, const std::string& where, const std::stri
     a.words += fmt::format("  head {:<3} {:.4f}\n", h, d);
     a.json["density_by_head"].push_back(d);
   }
-  if (!out.empty()) draw_mask(m, out);
+  if (!picture.path.empty()) draw_mask(m, picture);
   return a;
+}
+
+void draw_profile(const Profile& p, const PictureRequest& r) {
+  const std::int64_t layer = std::max<std::int64_t>(r.layer, 0), layers = p.curves.layers;
+  require(layer < layers, "--layer {}: the profile has layers 0 to {}", layer, layers - 1);
+  const RankMap& map = p.ranks[static_cast<std::size_t>(layer)];
+  if (r.in_video()) {
+    const std::int64_t query = r.query >= 0 ? r.query : centre_block(map.q(), map.order());
+    return write_rank_map_video_png(r.path, map, std::max<std::int64_t>(r.head, 0), query);
+  }
+  r.head >= 0 ? write_rank_map_png(r.path, map, r.head) : write_rank_map_png(r.path, map);
+}
+
+std::string profile_words(const Profile& p) {
+  std::string text = fmt::format(
+      "a profile of the model with hash {}: {} layers, {} heads, {} query blocks of {} x {} key blocks of {}, grid {} "
+      "in "
+      "{} order\n"
+      "made from {} captions with {} steps; fidelity in {} parts of the run; {} in memory\n"
+      "Density of the union of the first 1, 2, ... captions:",
+      p.model_hash, p.curves.layers, p.curves.heads, p.q().count(), p.q().block, p.k().count(), p.k().block,
+      to_string(p.q().sequence.grid), to_string(p.order()), p.captions.size(), p.steps, p.curves.bins,
+      human_bytes(static_cast<double>(memory_bytes(p))));
+  for (const float d : p.union_density) text += fmt::format(" {:.3f}", d);
+  return text + "\n";
+}
+
+OrderedJson profile_json(const Profile& p, const Findings& f) {
+  OrderedJson json = {{"kind", "profile"},
+                      {"model_hash", p.model_hash},
+                      {"layers", p.curves.layers},
+                      {"heads", p.curves.heads},
+                      {"grid", to_string(p.q().sequence.grid)},
+                      {"order", to_string(p.order())},
+                      {"block_q", p.q().block},
+                      {"block_k", p.k().block},
+                      {"q_blocks", p.q().count()},
+                      {"k_blocks", p.k().count()},
+                      {"captions", p.captions},
+                      {"steps", p.steps},
+                      {"bins", p.curves.bins},
+                      {"bytes", memory_bytes(p)},
+                      {"union_density", p.union_density},
+                      {"union_settled", f.settled},
+                      {"held_out_mass", p.held_out_mass},
+                      {"needed_mass", kNeededMass},
+                      {"needed_by_bin", f.by_bin},
+                      {"needed_by_layer", f.by_layer},
+                      {"needed_by_head", OrderedJson::array()}};
+  for (const HeadNeed& h : f.heads) {
+    json["needed_by_head"].push_back({{"layer", h.layer}, {"head", h.head}, {"density", h.density}});
+  }
+  return json;
+}
+
+Account profile(const std::string& bytes, const std::string& where, const PictureRequest& picture) {
+  const Profile p = parse_profile(std::as_bytes(std::span(bytes)), where).value();
+  const Findings findings = find(p);
+  if (!picture.path.empty()) draw_profile(p, picture);
+  return {profile_words(p) + words(findings), profile_json(p, findings)};
 }
 
 Account clips(const fs::path& path, const std::string& out) {
@@ -143,27 +206,42 @@ bool is_preset(const std::string& name) {
   return std::find(presets.begin(), presets.end(), name) != presets.end();
 }
 
-Account examine(const std::string& what, const std::string& out) {
+constexpr std::size_t kLargestFile = std::size_t{1} << 33;  // a profile of the largest models has over 1 GiB
+
+Account binary(const std::string& bytes, const std::string& where, const PictureRequest& picture) {
+  return bytes.starts_with("TULLEPRF") ? profile(bytes, where, picture) : mask(bytes, where, picture);
+}
+
+Account examine(const std::string& what, const PictureRequest& picture) {
   const fs::path path = what;
   if (!fs::exists(path) && is_preset(what)) return policy(load_policy(what));
   if (fs::is_directory(path)) return model(path);
   const std::string kind = path.extension().string();
   if (kind == ".safetensors") return tensors(path);
-  if (kind == ".npy") return clips(path, out);
-  const std::string bytes = read_file(path);
-  return kind == ".json" ? json_file(bytes, what) : mask(bytes, what, out);
+  if (kind == ".npy") return clips(path, picture.path);
+  const std::string bytes = read_file(path, kLargestFile);
+  return kind == ".json" ? json_file(bytes, what) : binary(bytes, what, picture);
 }
 
 struct Options {
-  std::string what, out;
+  std::string what;
+  PictureRequest picture;
   bool json = false;
 };
 
-int inspect(const Options& o) {
+void check_picture(const Options& o) {
+  const PictureRequest& r = o.picture;
   const std::string kind = fs::path(o.what).extension().string();
   const bool wordy = fs::is_directory(o.what) || kind == ".json" || kind == ".safetensors" || !fs::exists(o.what);
-  require(o.out.empty() || !wordy, "--out {}: only masks and clips have a picture", o.out);
-  const Account account = examine(o.what, o.out);
+  require(r.path.empty() || !wordy, "--out {}: only masks, profiles and clips have a picture", r.path);
+  require(!r.details() || !r.path.empty(),
+          "--layer, --head, --query and --video choose a picture; give --out FILE.png");
+  require(!r.details() || kind != ".npy", "--layer, --head, --query and --video are for masks and profiles, not clips");
+}
+
+int inspect(const Options& o) {
+  check_picture(o);
+  const Account account = examine(o.what, o.picture);
   if (o.json)
     fmt::print("{}\n", account.json.dump(2));
   else
@@ -175,12 +253,21 @@ int inspect(const Options& o) {
 
 std::function<int()> declare_inspect(CLI::App& app) {
   auto o = std::make_shared<Options>();
+  PictureRequest& r = o->picture;
   app.add_option("what", o->what,
-                 "a model folder, .safetensors, .json (policy, report), .npy clips, a mask, or a preset")
+                 "a model folder, .safetensors, .json (policy, report), .npy clips, a mask, a profile, or a preset")
       ->required();
-  app.add_option("--out", o->out, "picture to write (.png): masks and clips");
+  app.add_option("--out,--picture", r.path, "picture to write (.png): masks, profiles and clips");
+  app.add_option("--layer", r.layer, "layer of a profile to draw; 0 if not given")->check(CLI::NonNegativeNumber);
+  app.add_option("--head", r.head, "one head to draw; if not given all, or 0 in the video")
+      ->check(CLI::NonNegativeNumber);
+  app.add_flag("--video", r.video, "draw what one query block keeps in the frames of the video");
+  app.add_option("--query", r.query, "that query block (implies --video); if not given the one in the centre")
+      ->check(CLI::NonNegativeNumber);
   app.add_flag("--json", o->json, "machine-readable");
-  app.footer("Example:\n  tulle inspect out/demo/report.json");
+  app.footer(
+      "Example:\n  tulle inspect out/demo/report.json\n"
+      "  tulle inspect tiny.profile --out ranks.png --layer 3 --head 2 --video");
   return [o] { return inspect(*o); };
 }
 
