@@ -28,9 +28,10 @@ struct Schedule {
 // Where the density of a call comes from.
 // kSchedule  schedule.permille, one for all heads
 // kUniform   the profile: the level of each head's rank map that comes nearest to `density`
-// kFast      the profile: a density for each part of the run, layer and head, fitted so that all together have
-// `density`
-enum class BudgetKind : std::uint8_t { kSchedule, kUniform, kFast };
+// kFast      the profile: a density for each part of the run, layer and head, fitted so that all together have `density`
+//            (ScalingAttention's target surface)
+// kValued    the same, but the densities under which the least mass is lost, early losses weighing more (`fall`)
+enum class BudgetKind : std::uint8_t { kSchedule, kUniform, kFast, kValued };
 const char* to_string(BudgetKind kind);
 
 struct Policy {
@@ -47,7 +48,8 @@ struct Policy {
   std::int32_t floor = 0;  // density that chooser top_p keeps at least, in 1/1000, [0, 1000]; at least one block
   // What needs a profile (needs_profile). `density` is over the calls that schedule and dense_layers leave sparse.
   BudgetKind budget = BudgetKind::kSchedule;
-  std::int32_t density = 0;   // of kUniform and kFast, in 1/1000, [1, 1000]
+  std::int32_t density = 0;   // of all but kSchedule, in 1/1000, [1, 1000]
+  std::int32_t fall = 1;      // of kValued: how many times more a loss at the start weighs than at the end, >= 1
   std::int32_t envelope = 0;  // 0: every block is a candidate; else only those the rank map keeps at this density, in
                               // 1/1000
   // Blocks that are not kept still count, as their means: `tail` tokens of a dropped block share one key and one value.

@@ -14,7 +14,7 @@ namespace {
 constexpr std::int32_t kMaxReferenceSteps = 100000;
 constexpr std::int32_t kMaxBlock = 4096;
 constexpr std::int32_t kMaxLayer = 100000;
-constexpr std::array kBudgets = {BudgetKind::kSchedule, BudgetKind::kUniform, BudgetKind::kFast};
+constexpr std::array kBudgets = {BudgetKind::kSchedule, BudgetKind::kUniform, BudgetKind::kFast, BudgetKind::kValued};
 constexpr std::size_t kMaxFileBytes = std::size_t{1} << 20;
 
 Policy dense_preset() { return {}; }
@@ -94,12 +94,13 @@ Policy radial_preset() {
   return p;
 }
 
-// What each of the systems above does best: DFSAttn's scores choose inside FAST's densities, and dropped blocks count
-// as means.
+// What each of the systems above does best: DFSAttn's scores choose the blocks, the profile says how many each head is
+// worth, early steps get more, and dropped blocks count as means.
 Policy tulle_preset() {
   Policy p = sparse_base("tulle");
-  p.budget = BudgetKind::kFast;
+  p.budget = BudgetKind::kValued;
   p.density = 250;
+  p.fall = 10;
   p.schedule.interval = 3;
   p.tail = 64;
   return p;
@@ -148,7 +149,8 @@ void read_budget(const Json& object, BudgetKind& into, const std::string& where)
   const auto name = json_need<std::string>(object, "budget", where);
   const auto it = std::ranges::find_if(kBudgets, [&](BudgetKind b) { return name == to_string(b); });
   if (it == kBudgets.end()) {
-    fail(ErrorCode::kBadFile, "{}: there is no budget \"{}\"; choose one of: schedule, uniform, fast", where, name);
+    fail(ErrorCode::kBadFile, "{}: there is no budget \"{}\"; choose one of: schedule, uniform, fast, valued", where,
+         name);
   }
   into = *it;
 }
@@ -173,9 +175,9 @@ Policy base_policy(const Json& object, const std::string& where) {
 }
 
 Policy read_policy(const Json& object, const std::string& where) {
-  constexpr std::array<std::string_view, 17> known = {
+  constexpr std::array<std::string_view, 18> known = {
       "preset",   "name",         "sparse", "order", "block_q", "block_k", "sub_block", "scorer", "chooser",
-      "schedule", "dense_layers", "top_p",  "floor", "budget",  "density", "envelope",  "tail"};
+      "schedule", "dense_layers", "top_p",  "floor", "budget",  "density", "envelope",  "tail",   "fall"};
   refuse_unknown_keys(object, known, where);
   Policy p = base_policy(object, where);
   p.name = json_get(object, "name", object.contains("preset") ? p.name : std::string("custom"), where);
@@ -192,6 +194,7 @@ Policy read_policy(const Json& object, const std::string& where) {
   read_int(object, "floor", p.floor, where);
   read_budget(object, p.budget, where);
   read_int(object, "density", p.density, where);
+  read_int(object, "fall", p.fall, where);
   read_int(object, "envelope", p.envelope, where);
   read_int(object, "tail", p.tail, where);
   check_policy(p);
@@ -217,6 +220,7 @@ void check_shares(const Policy& p) {
   require(p.envelope >= 0 && p.envelope <= 1000, "envelope is {}; it must be in [0, 1000], 0 for none", p.envelope);
   require(p.budget == BudgetKind::kSchedule || (p.density >= 1 && p.density <= 1000),
           "density is {}; budget \"{}\" needs one in [1, 1000]", p.density, to_string(p.budget));
+  require(p.fall >= 1 && p.fall <= 1000000, "fall is {}; it must be in [1, 1000000]", p.fall);
   require(p.tail >= 0 && (p.tail == 0 || p.block_k % p.tail == 0),
           "tail is {}; it must be 0 (none) or divide block_k ({})", p.tail, p.block_k);
 }
@@ -244,6 +248,8 @@ const char* to_string(BudgetKind kind) {
       return "uniform";
     case BudgetKind::kFast:
       return "fast";
+    case BudgetKind::kValued:
+      return "valued";
   }
   fail(ErrorCode::kInternal, "there is no budget kind {}", static_cast<int>(kind));
 }
@@ -298,6 +304,7 @@ std::string to_json(const Policy& p) {
                         {"floor", p.floor},
                         {"budget", to_string(p.budget)},
                         {"density", p.density},
+                        {"fall", p.fall},
                         {"envelope", p.envelope},
                         {"tail", p.tail}};
   return object.dump(2, ' ', false, OrderedJson::error_handler_t::replace) + "\n";
