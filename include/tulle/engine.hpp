@@ -19,6 +19,7 @@
 #include "tulle/fabric.hpp"
 #include "tulle/plan.hpp"
 #include "tulle/policy.hpp"
+#include "tulle/profile.hpp"
 
 namespace tulle {
 
@@ -27,7 +28,10 @@ struct EngineOptions {
   Sequence sequence;
   std::int64_t heads = 0, head_dim = 0, layers = 0;
   std::int64_t batch = 1;
-  bool keep_masks = false;    // remember the masks of the last call of every (layer, branch) for reports
+  bool keep_masks = false;  // remember the masks of the last call of every (layer, branch) for reports
+  // What calibration learned about the model; policies that ask for it (needs_profile) must have one. It is adapted to
+  // the grid, order and block size when the Engine is made.
+  std::shared_ptr<const Profile> profile = nullptr;
   DType dtype = DType::kF32;  // of q, k, v and out: what the plan counts bytes for; calls may bring the other one
 };
 

@@ -16,6 +16,7 @@ std::string differences(const Fingerprint& a, const Fingerprint& b) {
   };
   compare("plan (tokens and heads of each rank)", a.plan, b.plan);
   compare("policy", a.policy, b.policy);
+  compare("profile", a.profile, b.profile);
   compare("shape (grid, text, heads, head_dim, layers, batch, dtype)", a.shape, b.shape);
   return text;
 }
@@ -27,8 +28,8 @@ Fingerprint fingerprint_of(const EngineOptions& o, const Plan& plan) {
   const std::int64_t shape[] = {
       s.grid.frames, s.grid.height, s.grid.width, s.text_tokens, static_cast<std::int64_t>(s.placement),
       o.heads,       o.head_dim,    o.layers,     o.batch,       static_cast<std::int64_t>(o.dtype)};
-  const std::string policy = to_json(o.policy);
-  return {hash(plan), hash_span<char>(policy), hash_span<std::int64_t>(shape)};
+  const std::string policy = to_json(o.policy), profile = o.profile != nullptr ? serialize(*o.profile) : "";
+  return {hash(plan), hash_span<char>(policy), hash_span<char>(profile), hash_span<std::int64_t>(shape)};
 }
 
 void agree(Fabric& fabric, const Fingerprint& mine) {

@@ -10,7 +10,7 @@ namespace tulle {
 
 // What must be equal on all ranks, as hashes.
 struct Fingerprint {
-  std::uint64_t plan = 0, policy = 0, shape = 0;
+  std::uint64_t plan = 0, policy = 0, profile = 0, shape = 0;
 };
 
 Fingerprint fingerprint_of(const EngineOptions& options, const Plan& plan);

@@ -9,6 +9,7 @@
 
 #include "attend/prologue.hpp"
 #include "attend/shape.hpp"
+#include "attend/tail.hpp"
 #include "base/fail.hpp"
 #include "run/agreement.hpp"
 #include "run/exchange.hpp"
@@ -33,6 +34,15 @@ Plan plan_for(const EngineOptions& o, const Fabric& fabric) {
   request.batch = o.batch;
   request.element_bytes = static_cast<std::int64_t>(size_of(o.dtype));
   return make_plan(request);
+}
+
+std::shared_ptr<const Prior> prior_for(const EngineOptions& o) {
+  if (!needs_profile(o.policy) || o.profile == nullptr) return nullptr;  // the Selector refuses the latter
+  check_profile(*o.profile);
+  require(std::ssize(o.profile->ranks) == o.layers && o.profile->ranks.front().heads() == o.heads,
+          "the profile has {} layers of {} heads and the model {} of {}: it is of another model",
+          o.profile->ranks.size(), o.profile->ranks.front().heads(), o.layers, o.heads);
+  return make_prior(o.policy, *o.profile, o.sequence.grid);
 }
 
 std::string shape_text(const std::array<std::int64_t, 4>& s) {
@@ -90,7 +100,7 @@ struct Engine::State {
         threads(t),
         plan(plan_for(options, f)),
         order(make_order(options.policy.order, options.sequence.grid)),
-        selector(options.policy),
+        selector(options.policy, prior_for(options)),
         rank(static_cast<std::size_t>(f.rank())),
         local_shape{options.batch, plan.tokens[rank].size(), options.heads, options.head_dim},
         exchange(plan, f, t, options.batch, options.head_dim),
@@ -124,6 +134,7 @@ struct Engine::State {
   Ledger ledger;
   std::vector<std::optional<BlockMask>> masks;  // [layer][branch]
   Scratch q_scratch, k_scratch;
+  std::vector<float> lse;  // of a call with a tail
   PhaseText phase;
   AttendObserver observer;
 
@@ -185,6 +196,7 @@ void Engine::State::select(ConstTensorView q, ConstTensorView k) {
   ledger.count(call, mask);
   if (!options.keep_masks) return;
   std::optional<BlockMask>& kept = kept_mask(call.layer, call.branch);
+  if (mask != nullptr && selector.last_was_cached() && kept) return;
   if (mask == nullptr)
     kept.reset();
   else
@@ -224,7 +236,13 @@ void Engine::State::run_attention(ConstTensorView v, TensorView out) {
   args.out = out;
   args.mask = mask;
   args.hidden_keys = hidden_keys;
+  const std::int32_t tail = mask != nullptr ? options.policy.tail : 0;
+  if (tail > 0) {
+    lse.resize(static_cast<std::size_t>(out.batch() * out.heads() * out.tokens()));
+    args.lse = lse.data();
+  }
   attend_cpu(args, threads);
+  if (tail > 0) attend_tail(args, tail, threads);
 }
 
 void Engine::State::finish(ConstTensorView v, TensorView out) {
