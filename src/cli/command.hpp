@@ -25,6 +25,7 @@ std::function<int()> declare_generate(CLI::App& app);
 std::function<int()> declare_calibrate(CLI::App& app);
 std::function<int()> declare_inspect(CLI::App& app);
 std::function<int()> declare_doctor(CLI::App& app);
+std::function<int()> declare_bench(CLI::App& app);
 
 // Set by Ctrl-C. Long loops look at it between steps and throw Error(kCancelled).
 extern std::atomic<bool> interrupted;

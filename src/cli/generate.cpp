@@ -1,5 +1,6 @@
 // tulle generate: prompt -> video; with --compare dense also the dense video of the same seed, and a report on both.
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <optional>
@@ -19,7 +20,7 @@ constexpr int kSheetColumns = 7;
 constexpr std::int64_t kMaxSide = 32768 / kSheetColumns / 8 * 8;  // a sheet's row of frames must fit one PNG
 
 struct Options {
-  std::string model = "models/tiny", prompt, grid = "9x16x16", policy = "dfsattn", out = "out/video";
+  std::string model = "models/tiny", prompt, grid = "9x16x16", policy = "dfsattn", profile, out = "out/video";
   std::string compare, parallel = "auto", device = "cpu", precision = "auto", sampler;
   std::optional<std::int32_t> steps;
   std::optional<double> guidance, shift;
@@ -103,11 +104,15 @@ int generate(const Options& o) {
   // What can be refused is refused before minutes of work.
   parse_grid(o.grid);
   prepare_output_folder(o.out);
+  require(!o.profile.empty() || !needs_profile(policy),
+          "policy \"{}\" needs a profile of the model: make one with tulle calibrate and name it with --profile",
+          o.policy);
   const Loaded loaded = load_model(o.model, precision_of(o));
   check_pixels(loaded, parse_grid(o.grid));
   loaded.prompts.parse(o.prompt);
   VideoRequest request = request_of(o, loaded, policy);
   request.keep_masks = true;
+  request.profile = load_profile(o.profile, loaded);
   const std::int64_t predicted = predicted_memory(loaded, request);
   const VideoResult run = run_video(loaded, request);
   std::optional<VideoResult> dense;
@@ -135,7 +140,9 @@ std::function<int()> declare_generate(CLI::App& app) {
   app.add_option("--prompt", o->prompt, "what to show, in the words of the model's vocabulary")->required();
   app.add_option("--grid", o->grid, "frames x height x width in tokens (models/tiny: 8x8 pixels each)")
       ->capture_default_str();
-  app.add_option("--policy", o->policy, "a preset (dense, dfsattn) or a .json file")->capture_default_str();
+  app.add_option("--policy", o->policy, fmt::format("a preset ({}) or a .json file", fmt::join(policy_presets(), ", ")))
+      ->capture_default_str();
+  app.add_option("--profile", o->profile, "what tulle calibrate learned of the model, for policies that use it");
   app.add_option("--ranks", o->ranks, "ranks, as threads of this process")->capture_default_str();
   app.add_option("--parallel", o->parallel, "auto or ulysses")->capture_default_str();
   app.add_option("--device", o->device, "cpu")->capture_default_str();

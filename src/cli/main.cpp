@@ -22,6 +22,7 @@ constexpr Command kCommands[] = {
      declare_calibrate},
     {"inspect", "any file of ours (model, mask, policy, report, clips) in words; masks and clips as a picture",
      declare_inspect},
+    {"bench", "studies and measurements of this build on this machine", declare_bench},
     {"doctor", "what this build and machine can do, and what stands in the way", declare_doctor},
 };
 

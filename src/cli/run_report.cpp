@@ -44,12 +44,6 @@ std::vector<std::vector<double>> head_density(const VideoResult& run) {
   return out;
 }
 
-double overall_density(const std::vector<EngineStats>& stats) {
-  double kept = 0, all = 0;
-  for (const EngineStats& s : stats) kept += total(s.kept_by_step), all += total(s.all_by_step);
-  return all > 0 ? kept / all : 1.0;
-}
-
 // Largest over mean.
 double imbalance(const std::vector<double>& loads) {
   const double mean = total(loads) / static_cast<double>(loads.size());
@@ -117,6 +111,12 @@ void fill_comparison(RunReport& r, const VideoResult& run, const VideoResult& de
 }
 
 }  // namespace
+
+double overall_density(const std::vector<EngineStats>& stats) {
+  double kept = 0, all = 0;
+  for (const EngineStats& s : stats) kept += total(s.kept_by_step), all += total(s.all_by_step);
+  return all > 0 ? kept / all : 1.0;
+}
 
 RunReport make_report(const Loaded& loaded, const VideoRequest& request, const VideoResult& run,
                       const VideoResult* dense) {

@@ -10,4 +10,7 @@ namespace tulle::cli {
 RunReport make_report(const Loaded& loaded, const VideoRequest& request, const VideoResult& run,
                       const VideoResult* dense);
 
+// Kept over all query-key pairs of a run, dense calls included; `stats` of all ranks.
+double overall_density(const std::vector<EngineStats>& stats);
+
 }  // namespace tulle::cli

@@ -12,12 +12,15 @@
 #include "base/progress.hpp"
 #include "base/system.hpp"
 #include "cli/command.hpp"
+#include "dit/model_hash.hpp"
 #include "run/gather.hpp"
 
 namespace tulle::cli {
 namespace {
 
 namespace fs = std::filesystem;
+
+constexpr std::size_t kMaxProfileBytes = std::size_t{1} << 32;
 
 SamplerOptions read_sampler(const fs::path& path) {
   SamplerOptions options;
@@ -118,6 +121,7 @@ class RankRun {
     const WanConfig& c = loaded_.model.config();
     EngineOptions o;
     o.policy = request_.policy;
+    o.profile = request_.profile;
     o.sequence.grid = request_.grid;
     o.heads = c.heads, o.head_dim = c.head_dim, o.layers = c.layers;
     o.keep_masks = request_.keep_masks;
@@ -234,6 +238,14 @@ Loaded load_model(const std::string& folder, Precision precision) {
                 read_sampler(fs::path(folder) / "sampler.json")};
   check_parts(loaded);
   return loaded;
+}
+
+std::shared_ptr<const Profile> load_profile(const std::string& path, const Loaded& loaded) {
+  if (path.empty()) return nullptr;
+  const std::string bytes = read_file(path, kMaxProfileBytes);
+  auto profile = std::make_shared<const Profile>(parse_profile(std::as_bytes(std::span(bytes)), path).value());
+  require_model(*profile, model_hash(loaded.folder), path);
+  return profile;
 }
 
 std::int64_t predicted_memory(const Loaded& loaded, const VideoRequest& request) {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <functional>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -22,10 +23,15 @@ struct Loaded {
 
 Loaded load_model(const std::string& folder, Precision precision);
 
+// A profile for `loaded`, or null for an empty path. Throws Error(kIo | kBadFile) when it cannot be read, is damaged,
+// or is of another model.
+std::shared_ptr<const Profile> load_profile(const std::string& path, const Loaded& loaded);
+
 struct VideoRequest {
   std::string prompt;
   TokenGrid grid;
   Policy policy;
+  std::shared_ptr<const Profile> profile;  // for policies that need one
   SamplerOptions sampler;
   int ranks = 1;
   int threads = 1;  // of the whole process, divided among ranks
