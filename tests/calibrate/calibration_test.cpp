@@ -128,7 +128,9 @@ TEST(Calibration, AStateOfOtherSettingsIsRefusedWithTheReason) {
   EXPECT_NE(refused([](CalibrationPlan& p) { p.steps = 5; }).find("steps is 5 here and 4 there"), std::string::npos);
   EXPECT_NE(refused([](CalibrationPlan& p) { p.settings[0].second = "8"; }).find("seed is 8 here and 7 there"),
             std::string::npos);
-  EXPECT_NE(refused([](CalibrationPlan& p) { p.captions[1] = "zwei"; }).find("caption 2 is zwei here and two there"),
+  EXPECT_NE(refused([](CalibrationPlan& p) {
+              p.captions[1] = std::string("zwei");
+            }).find("caption 2 is zwei here and two there"),
             std::string::npos);
   EXPECT_NE(refused([](CalibrationPlan& p) { p.model_hash[0] = 'f'; }).find("model is f123"), std::string::npos);
   EXPECT_NE(refused([](CalibrationPlan& p) { p.q.block = p.k.block = 4; }).find("query block is 4"), std::string::npos);
