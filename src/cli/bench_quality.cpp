@@ -120,11 +120,7 @@ class Study {
     r.threads = options_.threads > 0 ? options_.threads : Threads().width();
     r.seed = seed;
     r.quiet = options_.quiet || options_.json;
-    if (needs_profile(policy)) {
-      r.profile = profile_;
-      require(r.profile != nullptr,
-              "policy \"{}\" needs a profile: make one with tulle calibrate, name it with --profile", policy.name);
-    }
+    r.profile = profile_;
     return r;
   }
 
@@ -224,6 +220,8 @@ class Study {
   }
 
   void run_row(const Wish& wish) {
+    require(profile_ != nullptr || !needs_profile(wish.preset.policy),
+            "policy \"{}\" needs a profile: make one with tulle calibrate, name it with --profile", wish.preset.name);
     const Policy policy = wish.density ? find_policy(wish) : wish.preset.policy;
     for (int seed = 0; seed < options_.seeds; ++seed) {
       for (std::size_t caption = 0; caption < captions_.size(); ++caption) {

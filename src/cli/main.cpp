@@ -20,7 +20,7 @@ constexpr Command kCommands[] = {
     {"generate", "prompt -> video, sparse or dense, with a report", declare_generate},
     {"calibrate", "model and captions -> profile: which blocks can matter, and how much each head needs; resumable",
      declare_calibrate},
-    {"inspect", "any file of ours (model, mask, policy, report, clips) in words; masks and clips as a picture",
+    {"inspect", "any file of ours (model, mask, profile, policy, report, clips) in words, and as a picture",
      declare_inspect},
     {"bench", "studies and measurements of this build on this machine", declare_bench},
     {"doctor", "what this build and machine can do, and what stands in the way", declare_doctor},

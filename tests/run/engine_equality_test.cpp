@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include "run/engine_fixture.hpp"
+#include "select/profiles.hpp"
 
 namespace tulle {
 namespace {
@@ -68,6 +69,39 @@ Trial sparse_trial() {
   trial.options.sequence.grid = {5, 7, 11};
   trial.steps_run = {0, 1, 2, 3};  // warm-up, and three steps of falling density
   return trial;
+}
+
+// Budgets and rank maps are of the model's heads, whichever rank holds them; so is the tail of what they drop.
+TEST(EngineEquality, PoliciesWithAProfileAndATail) {
+  for (const char* preset : {"west", "west+fast", "tulle"}) {
+    SCOPED_TRACE(preset);
+    Trial trial = sparse_trial();
+    trial.options.policy = small_blocks(preset);
+    trial.options.policy.tail = 8;
+    trial.options.profile = std::make_shared<const Profile>(testing_data::diagonal_profile(
+        trial.options.sequence.grid, OrderKind::kHilbert, 32, trial.options.layers, trial.options.heads, 4));
+    expect_equal(trial);
+  }
+}
+
+// What keeps every block is dense, bit for bit: nothing is dropped, so there is no tail.
+TEST(EngineEquality, DensityOneIsDense) {
+  for (const std::string& preset : policy_presets()) {
+    if (preset == "dense") continue;
+    SCOPED_TRACE(preset);
+    Trial trial = sparse_trial();
+    Policy& p = trial.options.policy = small_blocks(preset);
+    p.schedule.permille = {1000};
+    p.density = p.top_p = 1000;
+    if (p.tail > 0) p.tail = 8;
+    p.fall = 1;
+    trial.options.profile = std::make_shared<const Profile>(testing_data::diagonal_profile(
+        trial.options.sequence.grid, p.order, 32, trial.options.layers, trial.options.heads, 4));
+    Trial dense = trial;
+    dense.options.policy = load_policy("dense");
+    dense.options.policy.order = p.order;
+    EXPECT_TRUE(run_trial(trial, 1).outputs == run_trial(dense, 1).outputs);
+  }
 }
 
 TEST(EngineEquality, DenseOn97Tokens) {

@@ -7,6 +7,7 @@
 #include <cmath>
 #include <numeric>
 
+#include "profiles.hpp"
 #include "select/chooser.hpp"
 #include "select/selector.hpp"
 #include "select/value_budget.hpp"
@@ -22,46 +23,10 @@ using testing_data::Tokens;
 constexpr std::int64_t kBins = 4, kLayers = 3, kHeads = 4;
 constexpr std::int32_t kBlock = 8;
 
-Sequence video(const TokenGrid& grid) {
-  Sequence s;
-  s.grid = grid;
-  return s;
-}
+Sequence video(const TokenGrid& grid) { return {grid, 0, TextPlacement::kSuffix}; }
 
-// Head h of layer l keeps mass 1 - (1 - p)^(1 + h + l) at density p; ranks fall with the distance from the diagonal.
 Profile make_profile(const TokenGrid& grid, OrderKind order) {
-  Profile p;
-  p.model_hash = "0123456789abcdef";
-  p.steps = 8;
-  p.captions = {"a", "b"};
-  p.union_density = {0.3f, 0.4f};
-  p.held_out_mass = 0.8f;
-  const BlockPartition blocks{video(grid), kBlock};
-  for (std::int64_t layer = 0; layer < kLayers; ++layer) {
-    RankMap map(kHeads, blocks, blocks, order);
-    for (std::int64_t e = 0; e < kHeads * blocks.count(); ++e) {
-      const auto row = map.row(e / blocks.count(), e % blocks.count());
-      for (std::int64_t k = 0; k < blocks.count(); ++k) {
-        const std::int64_t place = std::min(blocks.count() - 1, 2 * std::abs(k - e % blocks.count()));
-        row[static_cast<std::size_t>(k)] = rank_of_place(place, blocks.count());
-      }
-    }
-    p.ranks.push_back(std::move(map));
-  }
-  FidelityCurves& c = p.curves;
-  c.bins = kBins, c.layers = kLayers, c.heads = kHeads;
-  for (std::int64_t e = 0; e < kBins * kLayers * kHeads; ++e) {
-    const std::int64_t layer = e / kHeads % kLayers, head = e % kHeads;
-    for (std::int64_t l = 0; l < FidelityCurves::kLevels; ++l) {
-      const double d = density_at(p.ranks[static_cast<std::size_t>(layer)], head, FidelityCurves::level(l));
-      const double m = 1 - std::pow(1 - d, 1.0 + double(head + layer));
-      c.mass.push_back(static_cast<float>(m));
-      c.fidelity.push_back(static_cast<float>(1 - std::sqrt(1 - std::sqrt(m))));
-      if (e < kLayers * kHeads) c.density.push_back(static_cast<float>(d));
-    }
-  }
-  check_profile(p);
-  return p;
+  return testing_data::diagonal_profile(grid, order, kBlock, kLayers, kHeads, kBins);
 }
 
 Policy policy_of(const char* preset, std::int32_t density) {
