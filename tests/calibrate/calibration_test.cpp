@@ -126,7 +126,9 @@ TEST(Calibration, AStateOfOtherSettingsIsRefusedWithTheReason) {
     return error_of([&] { Calibration(plan).restore(bytes_of(state), "x.partial"); }, ErrorCode::kInvalidArgument);
   };
   EXPECT_NE(refused([](CalibrationPlan& p) { p.steps = 5; }).find("steps is 5 here and 4 there"), std::string::npos);
-  EXPECT_NE(refused([](CalibrationPlan& p) { p.settings[0].second = "8"; }).find("seed is 8 here and 7 there"),
+  EXPECT_NE(refused([](CalibrationPlan& p) {
+              p.settings[0].second = std::string(1, '8');
+            }).find("seed is 8 here and 7 there"),
             std::string::npos);
   EXPECT_NE(refused([](CalibrationPlan& p) {
               p.captions[1] = std::string("zwei");
