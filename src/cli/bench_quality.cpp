@@ -74,7 +74,9 @@ class Study {
       : options_(o),
         loaded_(load_model(o.model, default_precision())),
         captions_(
-            read_captions(o.captions.empty() ? fs::path(o.model) / "heldout.jsonl" : fs::path(o.captions), o.count)) {
+            read_captions(o.captions.empty() ? fs::path(o.model) / "heldout.jsonl" : fs::path(o.captions), o.count)),
+        profile_(load_profile(o.profile, loaded_)),
+        profile_bytes_(profile_ != nullptr ? serialize(*profile_) : "") {
     const auto slash = o.shard.find('/');
     require(slash != std::string::npos, "--shard {}: write it as 0/4, the first of four", o.shard);
     shard_ = std::stoul(o.shard.substr(0, slash)), shards_ = std::stoul(o.shard.substr(slash + 1));
@@ -129,7 +131,7 @@ class Study {
     std::string all =
         fmt::format("{}|{}|{}|{}|{} {} {} {}|{}", to_json(policy), to_string(grid), captions_[caption].text, seed,
                     s.kind, s.shift, s.guidance, kStudySteps, version_key_);
-    if (needs_profile(policy)) all += "|" + serialize(*profile_);
+    if (needs_profile(policy)) all += "|" + profile_bytes_;
     return hash_text(all);
   }
 
@@ -235,6 +237,7 @@ class Study {
   Loaded loaded_;
   std::vector<Caption> captions_;
   std::shared_ptr<const Profile> profile_;
+  std::string profile_bytes_;  // part of the keys of videos that need it
   std::size_t shard_ = 0, shards_ = 1;
   std::vector<StudyLine> lines_;
   static constexpr int version_key_ = 1;

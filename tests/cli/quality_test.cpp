@@ -97,6 +97,11 @@ class QualityCommand : public testing::Test {
                       R"([{"colour": "red", "shape": "circle", "motion": "left"}]})"
                       "\n");
   }
+  // Where the profile is made from: three captions, one a line.
+  void write_plain_captions() const {
+    const std::string one = "a large red striped circle moving left over grey waves\n";
+    write_file_atomic(folder_.path / "captions.txt", one + one + one);
+  }
   Outcome study(std::vector<std::string> extra) const {
     std::vector<std::string> args = {"bench",      "quality",
                                      "--model",    folder_.path / "model",
@@ -129,10 +134,25 @@ TEST_F(QualityCommand, RunsStopsAndGoesOn) {
   EXPECT_EQ(third.out, second.out);
 }
 
+TEST_F(QualityCommand, UsesTheProfileOfItsModel) {
+  write_plain_captions();
+  const fs::path profile = folder_.path / "p.bin";
+  const Outcome made = run_tulle(folder_.path, {"calibrate", "--model", folder_.path / "model", "--captions",
+                                                folder_.path / "captions.txt", "--count", "2", "--fidelity-count", "1",
+                                                "--grid", "3x10x14", "--steps", "2", "--bins", "2", "--out", profile});
+  ASSERT_EQ(made.exit, 0) << made.err;
+  const Outcome o = study({"--preset", "tulle", "--profile", profile});
+  ASSERT_EQ(o.exit, 0) << o.err;
+  EXPECT_NE(o.out.find("| tulle |"), std::string::npos) << o.out;
+}
+
 TEST_F(QualityCommand, SaysWhatIsMissing) {
   const Outcome profile = study({"--preset", "tulle"});
   EXPECT_EQ(profile.exit, 2) << profile.err;
   EXPECT_NE(profile.err.find("tulle calibrate"), std::string::npos) << profile.err;
+  const Outcome damaged = study({"--preset", "tulle", "--profile", folder_.path / "captions.jsonl"});
+  EXPECT_EQ(damaged.exit, 1) << damaged.err;
+  EXPECT_NE(damaged.err.find("captions.jsonl"), std::string::npos) << damaged.err;
   const Outcome shard = study({"--shard", "3/2"});
   EXPECT_EQ(shard.exit, 2) << shard.err;
 }
