@@ -84,14 +84,8 @@ void choose_captions(const Options& o, CalibrationPlan& plan) {
   plan.fast_captions.assign(first + count, first + count + o.fidelity_count);
 }
 
-Precision precision_of(const Options& o) {
-  if (o.precision == "auto") return default_precision();
-  return o.precision == "bf16" ? Precision::kBf16 : Precision::kF32;
-}
-
 void check_options(const Options& o) {
-  require(o.precision == "auto" || o.precision == "f32" || o.precision == "bf16",
-          "--precision {}: use auto, f32 or bf16", o.precision);
+  parse_precision(o.precision);
   require(o.threads >= 0, "--threads {}: use 0 for all cores, or a number of threads", o.threads);
   require(o.skip.value_or(0) >= 0, "--skip {}: use 0 or more", *o.skip);
   require(o.steps >= 1, "--steps {}: at least 1 is needed", o.steps);
@@ -233,7 +227,7 @@ int calibrate(const Options& o) {
   parse_order(o.order);
   const fs::path folder = fs::path(o.out).parent_path();
   prepare_output_folder(folder.empty() ? fs::path(".") : folder);
-  const Loaded loaded = load_model(o.model, precision_of(o));
+  const Loaded loaded = load_model(o.model, parse_precision(o.precision));
   const VideoRequest request = request_of(o, loaded);
   const CalibrationPlan plan = plan_of(o, loaded, request);
   refuse_if_too_large(loaded, request, plan);

@@ -29,11 +29,6 @@ struct Options {
   bool check_finite = false, json = false, quiet = false;
 };
 
-Precision precision_of(const Options& o) {
-  if (o.precision == "auto") return default_precision();
-  return o.precision == "bf16" ? Precision::kBf16 : Precision::kF32;
-}
-
 VideoRequest request_of(const Options& o, const Loaded& loaded, const Policy& policy) {
   VideoRequest r;
   r.prompt = o.prompt;
@@ -91,8 +86,7 @@ void check_options(const Options& o) {
   require(o.parallel == "auto" || o.parallel == "ulysses", "--parallel {}: this version has auto and ulysses",
           o.parallel);
   require(o.compare.empty() || o.compare == "dense", "--compare {}: the one comparison there is: dense", o.compare);
-  require(o.precision == "auto" || o.precision == "f32" || o.precision == "bf16",
-          "--precision {}: use auto, f32 or bf16", o.precision);
+  parse_precision(o.precision);
   require(o.threads >= 0, "--threads {}: use 0 for all cores, or a number of threads", o.threads);
   require(o.ranks >= 1, "--ranks {}: at least 1 is needed", o.ranks);
   require(o.fps >= 1 && o.fps <= 240, "--fps {}: use 1 to 240", o.fps);
@@ -107,7 +101,7 @@ int generate(const Options& o) {
   require(!o.profile.empty() || !needs_profile(policy),
           "policy \"{}\" needs a profile of the model: make one with tulle calibrate and name it with --profile",
           o.policy);
-  const Loaded loaded = load_model(o.model, precision_of(o));
+  const Loaded loaded = load_model(o.model, parse_precision(o.precision));
   check_pixels(loaded, parse_grid(o.grid));
   loaded.prompts.parse(o.prompt);
   VideoRequest request = request_of(o, loaded, policy);

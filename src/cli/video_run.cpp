@@ -229,6 +229,12 @@ void refuse_if_too_large(const Loaded& loaded, const VideoRequest& request) {
 
 }  // namespace
 
+Precision parse_precision(const std::string& text) {
+  require(text == "auto" || text == "f32" || text == "bf16", "--precision {}: use auto, f32 or bf16", text);
+  if (text == "auto") return default_precision();
+  return text == "bf16" ? Precision::kBf16 : Precision::kF32;
+}
+
 Loaded load_model(const std::string& folder, Precision precision) {
   if (!fs::is_directory(folder)) {
     fail(ErrorCode::kInvalidArgument, "--model {}: there is no such folder (models/tiny ships with the source)",

@@ -21,6 +21,9 @@ struct Loaded {
   SamplerOptions sampler;  // the model's own defaults (sampler.json)
 };
 
+// auto (what is best here), f32 or bf16. Throws Error(kInvalidArgument) for anything else.
+Precision parse_precision(const std::string& text);
+
 Loaded load_model(const std::string& folder, Precision precision);
 
 // A profile for `loaded`, or null for an empty path. Throws Error(kIo | kBadFile) when it cannot be read, is damaged,
