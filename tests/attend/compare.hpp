@@ -34,7 +34,8 @@ inline bool is_seen(const Problem& p, std::int64_t b, std::int64_t h, std::int64
     const auto [first, second] = p.hidden[static_cast<std::size_t>(b)];
     if (first <= j && j < second) return false;
   }
-  return p.mask == nullptr || p.mask->test(0, h, p.mask->q().block_of(i), p.mask->k().block_of(j));
+  if (p.mask == nullptr) return true;
+  return p.mask->test(mask_batch(*p.mask, b), h, p.mask->q().block_of(i), p.mask->k().block_of(j));
 }
 
 // What a library that knows nothing of blocks does: scores, softmax, product, each in f32, one row after the other.
