@@ -72,7 +72,8 @@ struct EngineStats {
 
 // Sees every call in begin, after selection: q and k as attention sees them (after norm and RoPE), [batch, all tokens,
 // this rank's heads, head_dim] in memory order; first_head is this rank's first of the model's heads; mask is null for
-// a dense call. The views are valid until the observer returns. What it throws leaves begin, and the call is void.
+// a dense call, and where the policy's blocks are clusters, which no BlockMask can hold. The views are valid until the
+// observer returns. What it throws leaves begin, and the call is void.
 using AttendObserver = std::function<void(const AttendCall& call, std::int64_t first_head, ConstTensorView q,
                                           ConstTensorView k, const BlockMask* mask)>;
 
@@ -99,7 +100,8 @@ class Engine {
   // heads, head_dim], k and v [batch, any, heads, head_dim], no prologue, no exchange. Its time is in stats().
   void attend_context(ConstTensorView q, ConstTensorView k, ConstTensorView v, TensorView out);
 
-  // The mask chosen last for (layer, branch), for this rank's heads; null for dense calls or without keep_masks.
+  // The mask chosen last for (layer, branch), for this rank's heads; null for dense calls, for policies whose blocks
+  // are clusters, and without keep_masks.
   const BlockMask* mask(std::int32_t layer, Branch branch) const;
 
   // Calls `observer` from now on (empty: none). Its time is in no figure of stats(), save that other ranks wait for it.

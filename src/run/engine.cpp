@@ -7,6 +7,7 @@
 #include <optional>
 #include <utility>
 
+#include "attend/permuted.hpp"
 #include "attend/prologue.hpp"
 #include "attend/shape.hpp"
 #include "attend/tail.hpp"
@@ -14,6 +15,7 @@
 #include "run/agreement.hpp"
 #include "run/exchange.hpp"
 #include "run/ledger.hpp"
+#include "select/permuted.hpp"
 #include "select/selector.hpp"
 
 namespace tulle {
@@ -101,6 +103,7 @@ struct Engine::State {
         plan(plan_for(options, f)),
         order(make_order(options.policy.order, options.sequence.grid)),
         selector(options.policy, prior_for(options)),
+        cluster_selector(options.policy),
         rank(static_cast<std::size_t>(f.rank())),
         local_shape{options.batch, plan.tokens[rank].size(), options.heads, options.head_dim},
         exchange(plan, f, t, options.batch, options.head_dim),
@@ -127,7 +130,8 @@ struct Engine::State {
   const Threads& threads;
   const Plan plan;
   const TokenOrder order;
-  Selector selector;
+  Selector selector;                 // of policies with fixed blocks
+  ClusterSelector cluster_selector;  // of those with clusters
   const std::size_t rank;
   const std::array<std::int64_t, 4> local_shape;
   UlyssesExchange exchange;
@@ -142,7 +146,7 @@ struct Engine::State {
   bool pending = false;
   AttendCall call;
   ConstTensorView full_q, full_k;
-  const BlockMask* mask = nullptr;
+  Kept chosen;
   std::vector<std::pair<std::int64_t, std::int64_t>> hidden_keys;
 };
 
@@ -190,17 +194,21 @@ void Engine::State::select(ConstTensorView q, ConstTensorView k) {
                         .first_head = plan.heads[rank].begin};
   {
     const Stopwatch watch(ledger.stats().select_s);
-    mask = selector.choose(wish, q, k, threads);
+    chosen = {};
+    if (options.policy.blocks == BlockShape::kClusters)
+      chosen.clusters = cluster_selector.choose(wish, q, k, threads);
+    else
+      chosen.blocks = selector.choose(wish, q, k, threads);
   }
-  ledger.note(options.policy, route_of(options.policy, call, mask));
-  ledger.count(call, mask);
+  ledger.note(options.policy, route_of(options.policy, call, chosen));
+  ledger.count(call, chosen);
   if (!options.keep_masks) return;
   std::optional<BlockMask>& kept = kept_mask(call.layer, call.branch);
-  if (mask != nullptr && selector.last_was_cached() && kept) return;
-  if (mask == nullptr)
+  if (chosen.blocks != nullptr && selector.last_was_cached() && kept) return;
+  if (chosen.blocks == nullptr)
     kept.reset();
   else
-    kept = *mask;
+    kept = *chosen.blocks;
 }
 
 void Engine::State::begin(const AttendCall& c, ConstTensorView q, ConstTensorView k, bool inputs_stay) {
@@ -223,7 +231,7 @@ void Engine::State::begin(const AttendCall& c, ConstTensorView q, ConstTensorVie
     full_k = exchange.k();
   }
   select(full_q, full_k);
-  if (observer) observer(call, plan.heads[rank].begin, full_q, full_k, mask);
+  if (observer) observer(call, plan.heads[rank].begin, full_q, full_k, chosen.blocks);
   pending = true;
 }
 
@@ -234,9 +242,10 @@ void Engine::State::run_attention(ConstTensorView v, TensorView out) {
   args.k = full_k;
   args.v = v;
   args.out = out;
-  args.mask = mask;
   args.hidden_keys = hidden_keys;
-  const std::int32_t tail = mask != nullptr ? options.policy.tail : 0;
+  if (chosen.clusters != nullptr) return attend_clusters(args, *chosen.clusters, threads);
+  args.mask = chosen.blocks;
+  const std::int32_t tail = args.mask != nullptr ? options.policy.tail : 0;
   if (tail > 0) {
     lse.resize(static_cast<std::size_t>(out.batch() * out.heads() * out.tokens()));
     args.lse = lse.data();
@@ -302,6 +311,7 @@ const EngineStats& Engine::stats() const { return state_->ledger.stats(); }
 
 void Engine::reset() {
   state_->selector.reset();
+  state_->cluster_selector.reset();
   state_->ledger.reset();
   state_->pending = false;
   for (auto& mask : state_->masks) mask.reset();

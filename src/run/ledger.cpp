@@ -35,6 +35,10 @@ Route call_route(const Policy& policy, CallRoute route) {
     case CallRoute::kSparse:
       break;
   }
+  if (policy.blocks == BlockShape::kClusters) {
+    return {"selection", fmt::format("{}/{}, tokens permuted head by head", policy.scorer, policy.chooser),
+            name + " has clusters of each head in place of blocks; there is no block mask to show"};
+  }
   return {"selection", fmt::format("{}/{}", policy.scorer, policy.chooser), name + " names them"};
 }
 
@@ -44,12 +48,22 @@ void add_at(std::vector<double>& sums, std::int64_t index, std::int64_t least_si
   sums[static_cast<std::size_t>(index)] += value;
 }
 
-double kept_of_head(const BlockMask* mask, std::int64_t head, std::int64_t batch, double all) {
-  if (mask == nullptr) return all;
+double kept_of_head(const BlockMask& mask, std::int64_t head, std::int64_t batch) {
   double kept = 0;
-  for (std::int64_t b = 0; b < mask->batch(); ++b) kept += static_cast<double>(kept_pairs(*mask, b, head));
+  for (std::int64_t b = 0; b < mask.batch(); ++b) kept += static_cast<double>(kept_pairs(mask, b, head));
   // A mask of one sample serves all of them.
-  return mask->batch() == batch ? kept : kept * static_cast<double>(batch);
+  return mask.batch() == batch ? kept : kept * static_cast<double>(batch);
+}
+
+double kept_of_head(const ClusterMask& mask, std::int64_t head) {
+  double kept = 0;
+  for (std::int64_t b = 0; b < mask.batch; ++b) kept += static_cast<double>(kept_pairs(mask.map(b, head)));
+  return kept;
+}
+
+double kept_of_head(const Kept& kept, std::int64_t head, std::int64_t batch, double all) {
+  if (kept.blocks != nullptr) return kept_of_head(*kept.blocks, head, batch);
+  return kept.clusters != nullptr ? kept_of_head(*kept.clusters, head) : all;
 }
 
 }  // namespace
@@ -57,8 +71,8 @@ double kept_of_head(const BlockMask* mask, std::int64_t head, std::int64_t batch
 Stopwatch::Stopwatch(double& sum) : sum_(sum), start_(now_seconds()) {}
 Stopwatch::~Stopwatch() { sum_ += now_seconds() - start_; }
 
-CallRoute route_of(const Policy& policy, const AttendCall& call, const BlockMask* mask) {
-  if (mask != nullptr) return CallRoute::kSparse;
+CallRoute route_of(const Policy& policy, const AttendCall& call, const Kept& kept) {
+  if (!kept.all()) return CallRoute::kSparse;
   if (!policy.sparse) return CallRoute::kPolicyDense;
   const auto& dense = policy.dense_layers;
   if (std::find(dense.begin(), dense.end(), call.layer) != dense.end()) return CallRoute::kDenseLayer;
@@ -88,12 +102,12 @@ void Ledger::reset() {
   started_ = true;
 }
 
-void Ledger::count(const AttendCall& call, const BlockMask* mask) {
+void Ledger::count(const AttendCall& call, const Kept& chosen) {
   const double all = pairs_ * static_cast<double>(batch_);
   const auto layer = static_cast<std::size_t>(call.layer);
   double kept_sum = 0;
   for (std::int64_t h = 0; h < own_heads_; ++h) {
-    const double kept = kept_of_head(mask, h, batch_, all);
+    const double kept = kept_of_head(chosen, h, batch_, all);
     stats_.kept_by_head[layer][static_cast<std::size_t>(h)] += kept;
     stats_.all_by_head[layer][static_cast<std::size_t>(h)] += all;
     kept_sum += kept;

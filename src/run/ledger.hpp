@@ -4,9 +4,17 @@
 #include <array>
 #include <cstdint>
 
+#include "mask/cluster_mask.hpp"
 #include "tulle/engine.hpp"
 
 namespace tulle {
+
+// What a call's heads keep: a mask of one kind, or all.
+struct Kept {
+  const BlockMask* blocks = nullptr;
+  const ClusterMask* clusters = nullptr;
+  bool all() const { return blocks == nullptr && clusters == nullptr; }
+};
 
 // Why a call had no mask, or that it had one.
 enum class CallRoute : std::uint8_t { kPolicyDense, kDenseLayer, kWarmUp, kFullDensity, kSparse };
@@ -32,8 +40,8 @@ class Ledger {
   EngineStats& stats() { return stats_; }
   const EngineStats& stats() const { return stats_; }
 
-  // Books the pairs of one call; mask null means all pairs of all own heads.
-  void count(const AttendCall& call, const BlockMask* mask);
+  // Books the pairs of one call, for all own heads.
+  void count(const AttendCall& call, const Kept& chosen);
   // Books the route of a call; the first time it is logged, too.
   void note(const Policy& policy, CallRoute route);
   void reset();
@@ -50,6 +58,6 @@ class Ledger {
   bool started_ = false;
 };
 
-CallRoute route_of(const Policy& policy, const AttendCall& call, const BlockMask* mask);
+CallRoute route_of(const Policy& policy, const AttendCall& call, const Kept& kept);
 
 }  // namespace tulle

@@ -9,8 +9,7 @@
 namespace tulle {
 namespace {
 
-constexpr std::int64_t kTokensPerQueryCluster = 64, kMaxQueryClusters = 400;
-constexpr std::int64_t kTokensPerKeyCluster = 32, kMaxKeyClusters = 1000;
+constexpr std::int64_t kTokensPerQueryCluster = 64, kTokensPerKeyCluster = 32;
 constexpr int kRounds = 4;
 
 // Centroids turned over, so that the distances of one token to all of them are one loop over contiguous numbers.
@@ -89,10 +88,42 @@ HeadTokens tokens_of(const PooledTokens& x, std::int64_t b, std::int64_t head, s
 
 Clusters cluster(const HeadTokens& tokens, std::int64_t head_dim, std::int64_t per_cluster, std::int64_t most) {
   const auto n = static_cast<std::int64_t>(tokens.block.size());
-  return cluster_tokens(tokens.values, head_dim, std::min(ceil_div(n, per_cluster), most));
+  return cluster_tokens(tokens.values, head_dim, cluster_count(n, per_cluster, most));
 }
 
-// Softmax of each query centroid over the key centroids, each weighted by its tokens: [query clusters, key clusters].
+}  // namespace
+
+std::int64_t cluster_count(std::int64_t n, std::int64_t per_cluster, std::int64_t most) {
+  return std::min(ceil_div(n, per_cluster), most);
+}
+
+Clusters start_clusters(std::span<const float> tokens, std::int64_t head_dim, std::int64_t count) {
+  const std::int64_t n = static_cast<std::int64_t>(tokens.size()) / head_dim;
+  Clusters c{count,
+             {},
+             std::vector<std::int32_t>(static_cast<std::size_t>(n)),
+             std::vector<std::int32_t>(static_cast<std::size_t>(count))};
+  for (std::int64_t i = 0; i < count; ++i) {
+    const auto first = tokens.begin() + (2 * i + 1) * n / (2 * count) * head_dim;
+    c.centroids.insert(c.centroids.end(), first, first + head_dim);
+  }
+  return c;
+}
+
+void refine_clusters(std::span<const float> tokens, std::int64_t head_dim, int rounds, Clusters& clusters) {
+  for (int round = 0; round < rounds; ++round) {
+    assign(tokens, head_dim, clusters);
+    move_to_means(tokens, head_dim, clusters);
+  }
+}
+
+Clusters cluster_tokens(std::span<const float> tokens, std::int64_t head_dim, std::int64_t count) {
+  Clusters c = start_clusters(tokens, head_dim, count);
+  refine_clusters(tokens, head_dim, kRounds, c);
+  assign(tokens, head_dim, c);
+  return c;
+}
+
 std::vector<float> centroid_mass(const Clusters& q, const Clusters& k, std::int64_t head_dim) {
   const BlockPartition subs{{{1, 1, static_cast<std::int32_t>(k.count)}, 0, TextPlacement::kSuffix}, 1};
   const KeyPanels panels = pack_keys({subs, 1, 1, head_dim, k.centroids, k.tokens, {}, {}}, 0, 0);
@@ -109,26 +140,6 @@ std::vector<float> centroid_mass(const Clusters& q, const Clusters& k, std::int6
   std::vector<float> mass(static_cast<std::size_t>(q.count * k.count));
   score_pooled_softmax(in, 0, q.count, mass.data());
   return mass;
-}
-
-}  // namespace
-
-Clusters cluster_tokens(std::span<const float> tokens, std::int64_t head_dim, std::int64_t count) {
-  const std::int64_t n = static_cast<std::int64_t>(tokens.size()) / head_dim;
-  Clusters c{count,
-             {},
-             std::vector<std::int32_t>(static_cast<std::size_t>(n)),
-             std::vector<std::int32_t>(static_cast<std::size_t>(count))};
-  for (std::int64_t i = 0; i < count; ++i) {
-    const auto first = tokens.begin() + (2 * i + 1) * n / (2 * count) * head_dim;
-    c.centroids.insert(c.centroids.end(), first, first + head_dim);
-  }
-  assign(tokens, head_dim, c);
-  for (int round = 0; round < kRounds; ++round) {
-    move_to_means(tokens, head_dim, c);
-    assign(tokens, head_dim, c);
-  }
-  return c;
 }
 
 HeadClusters cluster_head(const PooledTokens& queries, const PooledTokens& keys, std::int64_t b, std::int64_t head,

@@ -36,4 +36,18 @@ struct Clusters {
 };
 Clusters cluster_tokens(std::span<const float> tokens, std::int64_t head_dim, std::int64_t count);
 
+// Its start: centroids are evenly spaced tokens, and no token belongs to any yet. 1 <= count <= n.
+Clusters start_clusters(std::span<const float> tokens, std::int64_t head_dim, std::int64_t count);
+// `rounds` >= 1 of Lloyd's algorithm from the centroids as they are, which end as the means of the tokens assigned
+// last. A cluster that loses all its tokens keeps its centroid.
+void refine_clusters(std::span<const float> tokens, std::int64_t head_dim, int rounds, Clusters& clusters);
+// Softmax of each query centroid over the key centroids, each weighted by its tokens (0: not there): rows of [query
+// clusters, key clusters] sum to 1. The same bits on all CPUs.
+std::vector<float> centroid_mass(const Clusters& q, const Clusters& k, std::int64_t head_dim);
+// How many clusters of about `per_cluster` tokens n tokens make, at most `most`; 0 for none.
+std::int64_t cluster_count(std::int64_t n, std::int64_t per_cluster, std::int64_t most);
+
+// The paper's numbers of clusters at 10^4 to 10^5 tokens.
+constexpr std::int64_t kMaxQueryClusters = 400, kMaxKeyClusters = 1000;
+
 }  // namespace tulle

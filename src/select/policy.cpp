@@ -15,6 +15,7 @@ constexpr std::int32_t kMaxReferenceSteps = 100000;
 constexpr std::int32_t kMaxBlock = 4096;
 constexpr std::int32_t kMaxLayer = 100000;
 constexpr std::array kBudgets = {BudgetKind::kSchedule, BudgetKind::kUniform, BudgetKind::kFast, BudgetKind::kValued};
+constexpr std::array kShapes = {BlockShape::kFixed, BlockShape::kClusters};
 constexpr std::size_t kMaxFileBytes = std::size_t{1} << 20;
 
 Policy dense_preset() { return {}; }
@@ -79,6 +80,19 @@ Policy sparge_preset() {
   return p;
 }
 
+// Yang et al., "Sparse VideoGen 2" (2025): k-means clusters in place of blocks, top-p over their centroids, at least a
+// tenth of the key clusters. Centroids follow the tokens from step to step.
+Policy svg2_preset() {
+  Policy p = topp_preset();
+  p.name = "svg2";
+  p.blocks = BlockShape::kClusters;
+  p.block_k = 32;
+  p.sub_block = 1;  // not used: any size of blocks will do
+  p.scorer = "clusters";
+  p.floor = 100;
+  return p;
+}
+
 Policy window_preset() {
   Policy p = sparse_base("window");
   p.scorer = "window";
@@ -110,10 +124,11 @@ struct Preset {
   const char* name;
   Policy (*make)();
 };
-constexpr std::array kPresets = {
-    Preset{"dense", dense_preset},         Preset{"dfsattn", dfsattn_preset}, Preset{"west", west_preset},
-    Preset{"west+fast", west_fast_preset}, Preset{"topp", topp_preset},       Preset{"sparge", sparge_preset},
-    Preset{"window", window_preset},       Preset{"radial", radial_preset},   Preset{"tulle", tulle_preset}};
+constexpr std::array kPresets = {Preset{"dense", dense_preset},   Preset{"dfsattn", dfsattn_preset},
+                                 Preset{"west", west_preset},     Preset{"west+fast", west_fast_preset},
+                                 Preset{"topp", topp_preset},     Preset{"sparge", sparge_preset},
+                                 Preset{"svg2", svg2_preset},     Preset{"window", window_preset},
+                                 Preset{"radial", radial_preset}, Preset{"tulle", tulle_preset}};
 
 const Preset* find_preset(std::string_view name) {
   const auto it = std::ranges::find_if(kPresets, [&](const Preset& p) { return name == p.name; });
@@ -155,6 +170,16 @@ void read_budget(const Json& object, BudgetKind& into, const std::string& where)
   into = *it;
 }
 
+void read_shape(const Json& object, BlockShape& into, const std::string& where) {
+  if (!object.contains("blocks")) return;
+  const auto name = json_need<std::string>(object, "blocks", where);
+  const auto it = std::ranges::find_if(kShapes, [&](BlockShape b) { return name == to_string(b); });
+  if (it == kShapes.end()) {
+    fail(ErrorCode::kBadFile, "{}: there is no block shape \"{}\"; choose one of: fixed, clusters", where, name);
+  }
+  into = *it;
+}
+
 void read_schedule(const Json& object, Schedule& s, const std::string& where) {
   constexpr std::array<std::string_view, 4> known = {"reference_steps", "dense_steps", "interval", "permille"};
   refuse_unknown_keys(object, known, where);
@@ -175,14 +200,15 @@ Policy base_policy(const Json& object, const std::string& where) {
 }
 
 Policy read_policy(const Json& object, const std::string& where) {
-  constexpr std::array<std::string_view, 18> known = {
-      "preset",   "name",         "sparse", "order", "block_q", "block_k", "sub_block", "scorer", "chooser",
-      "schedule", "dense_layers", "top_p",  "floor", "budget",  "density", "envelope",  "tail",   "fall"};
+  constexpr std::array<std::string_view, 19> known = {
+      "preset",   "name",         "sparse", "order", "blocks", "block_q", "block_k",  "sub_block", "scorer", "chooser",
+      "schedule", "dense_layers", "top_p",  "floor", "budget", "density", "envelope", "tail",      "fall"};
   refuse_unknown_keys(object, known, where);
   Policy p = base_policy(object, where);
   p.name = json_get(object, "name", object.contains("preset") ? p.name : std::string("custom"), where);
   p.sparse = json_get(object, "sparse", p.sparse, where);
   p.order = parse_order(json_get(object, "order", std::string(to_string(p.order)), where));
+  read_shape(object, p.blocks, where);
   read_int(object, "block_q", p.block_q, where);
   read_int(object, "block_k", p.block_k, where);
   read_int(object, "sub_block", p.sub_block, where);
@@ -238,7 +264,28 @@ void check_blocks(const Policy& p) {
           scorer.max_sub_blocks, p.sub_block);
 }
 
+// What clusters cannot take is refused, not ignored.
+void check_cluster_blocks(const Policy& p) {
+  if (p.blocks == BlockShape::kFixed) return;
+  require(p.scorer == "clusters" && p.chooser == "top_p",
+          "blocks \"clusters\" go with scorer \"clusters\" and chooser \"top_p\", not with \"{}\" and \"{}\"", p.scorer,
+          p.chooser);
+  require(p.budget == BudgetKind::kSchedule && p.envelope == 0,
+          "blocks \"clusters\" differ by call, so no profile speaks of them; use budget \"schedule\" and envelope 0");
+  require(p.tail == 0, "tail is {}; blocks \"clusters\" have none, use 0", p.tail);
+}
+
 }  // namespace
+
+const char* to_string(BlockShape shape) {
+  switch (shape) {
+    case BlockShape::kFixed:
+      return "fixed";
+    case BlockShape::kClusters:
+      return "clusters";
+  }
+  fail(ErrorCode::kInternal, "there is no block shape {}", static_cast<int>(shape));
+}
 
 const char* to_string(BudgetKind kind) {
   switch (kind) {
@@ -293,6 +340,7 @@ std::string to_json(const Policy& p) {
   OrderedJson object = {{"name", p.name},
                         {"sparse", p.sparse},
                         {"order", to_string(p.order)},
+                        {"blocks", to_string(p.blocks)},
                         {"block_q", p.block_q},
                         {"block_k", p.block_k},
                         {"sub_block", p.sub_block},
@@ -316,6 +364,7 @@ void check_policy(const Policy& p) {
   find_chooser(p.chooser);
   check_schedule(p.schedule, p.budget);
   check_shares(p);
+  check_cluster_blocks(p);
   for (std::int32_t layer : p.dense_layers) {
     require(layer >= 0 && layer <= kMaxLayer, "dense_layers holds {}; layers are in [0, {}]", layer, kMaxLayer);
   }
@@ -331,10 +380,11 @@ StepRule rule_for(const Policy& p, std::int32_t step, std::int32_t steps, std::i
   if (p.budget != BudgetKind::kSchedule) {
     return {false, p.density, static_cast<std::int32_t>((at - s.dense_steps) / s.interval)};
   }
-  // The last density's mask is kept to the end, as DFSAttn does.
-  const auto last = static_cast<std::int64_t>(s.permille.size()) - 1;
-  const std::int64_t interval = std::min((at - s.dense_steps) / s.interval, last);
-  return {false, s.permille[static_cast<std::size_t>(interval)], static_cast<std::int32_t>(interval)};
+  const std::int64_t interval = (at - s.dense_steps) / s.interval;
+  const std::int64_t listed = std::min(interval, static_cast<std::int64_t>(s.permille.size()) - 1);
+  // The last density's mask is kept to the end, as DFSAttn does; clusters have no densities and follow the tokens.
+  const std::int64_t id = p.blocks == BlockShape::kClusters ? interval : listed;
+  return {false, s.permille[static_cast<std::size_t>(listed)], static_cast<std::int32_t>(id)};
 }
 
 }  // namespace tulle

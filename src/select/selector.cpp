@@ -97,6 +97,9 @@ struct HeadChooser {
 };
 
 void check_call(const Policy& policy, const SelectCall& call, ConstTensorView q, ConstTensorView k) {
+  require(policy.blocks == BlockShape::kFixed,
+          "policy \"{}\" cuts every head into clusters of its own, which no block mask can hold; use choose_clusters",
+          policy.name);
   check_partition(call.partition);
   require(call.partition.block == policy.block_q,
           "the call is cut into blocks of {} tokens but policy \"{}\" into {}; "
@@ -221,18 +224,15 @@ const BlockMask* Selector::choose(const SelectCall& call, ConstTensorView q, Con
   last_was_cached_ = false;
   const StepRule rule = rule_for(policy_, call.step, call.steps, call.layer);
   if (rule.dense) return nullptr;
-  const Key key{call.steps, call.layer, call.branch, call.partition, q.batch(), q.heads(), call.first_head};
-  const auto found = std::ranges::find(cache_, key, &Entry::key);
-  if (found != cache_.end() && found->interval_id == rule.interval_id && call.step > found->last_step) {
+  const CacheKey key{call.steps, call.layer, call.branch, call.partition, q.batch(), q.heads(), call.first_head};
+  const auto found = cache_.earlier(key, call.step);
+  if (found != nullptr && found->interval_id == rule.interval_id) {
     check_call(policy_, call, q, k);
     found->last_step = call.step;
     last_was_cached_ = true;
-    return &found->mask;
+    return &found->value;
   }
-  BlockMask mask = fresh_mask(call, rule, q, k, threads);
-  if (found != cache_.end()) cache_.erase(found);
-  if (cache_.size() >= kCapacity) cache_.pop_front();
-  return &cache_.emplace_back(Entry{key, rule.interval_id, call.step, std::move(mask)}).mask;
+  return cache_.put(key, rule.interval_id, call.step, fresh_mask(call, rule, q, k, threads));
 }
 
 void Selector::reset() {

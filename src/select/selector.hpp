@@ -2,11 +2,11 @@
 #pragma once
 
 #include <cstdint>
-#include <list>
 #include <memory>
 #include <span>
 #include <utility>
 
+#include "select/interval_cache.hpp"
 #include "select/pool.hpp"
 #include "select/prior.hpp"
 #include "select/scorer.hpp"
@@ -37,7 +37,8 @@ struct HeadTargets {
 // after norm and RoPE, f32 or bf16. Video query blocks keep what scorer and chooser say of the video key blocks, and
 // all text key blocks on top; text query blocks keep everything. Each head is chosen from that head alone and sums have
 // a fixed order: the bits do not depend on threads or on which rank holds which heads. Throws Error(kInvalidArgument)
-// for shapes that do not fit and for a policy that needs ranks without any, Error(kNotFinite) naming layer, step, head.
+// for shapes that do not fit, for a policy that needs ranks without any and for one whose blocks are clusters
+// (permuted.hpp), Error(kNotFinite) naming layer, step, head.
 BlockMask choose_mask(const Policy& policy, const SelectCall& call, const HeadTargets& targets, ConstTensorView q,
                       ConstTensorView k, const Threads& threads);
 // The same density for all heads, no prior.
@@ -62,22 +63,9 @@ class Selector {
   std::size_t cached_masks() const { return cache_.size(); }
 
   // One mask per (layer, branch, shape) is held; beyond this many the oldest is dropped.
-  static constexpr std::size_t kCapacity = 512;
+  static constexpr std::size_t kCapacity = IntervalCache<BlockMask>::kCapacity;
 
  private:
-  struct Key {
-    std::int32_t steps, layer;
-    Branch branch;
-    BlockPartition partition;
-    std::int64_t batch, heads, first_head;
-    bool operator==(const Key&) const = default;
-  };
-  struct Entry {
-    Key key;
-    std::int32_t interval_id, last_step;
-    BlockMask mask;
-  };
-
   BlockMask fresh_mask(const SelectCall& call, const StepRule& rule, ConstTensorView q, ConstTensorView k,
                        const Threads& threads);
   const BlockPlaces* places_for(const SelectCall& call);
@@ -85,7 +73,7 @@ class Selector {
   Policy policy_;
   std::shared_ptr<const Prior> prior_;
   BlockPlaces places_;
-  std::list<Entry> cache_;  // oldest first; a list, so that pointers to masks stay
+  IntervalCache<BlockMask> cache_;
   bool last_was_cached_ = false;
 };
 

@@ -84,10 +84,11 @@ TEST(EngineEquality, PoliciesWithAProfileAndATail) {
   }
 }
 
-// What keeps every block is dense, bit for bit: nothing is dropped, so there is no tail.
+// What keeps every block is dense, bit for bit: nothing is dropped, so there is no tail. Clusters cannot be: their keys
+// stand in another order, so sums are rounded differently; permuted_test.cpp holds them to the error rule.
 TEST(EngineEquality, DensityOneIsDense) {
   for (const std::string& preset : policy_presets()) {
-    if (preset == "dense") continue;
+    if (preset == "dense" || load_policy(preset).blocks == BlockShape::kClusters) continue;
     SCOPED_TRACE(preset);
     Trial trial = sparse_trial();
     Policy& p = trial.options.policy = small_blocks(preset);
