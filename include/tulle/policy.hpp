@@ -28,8 +28,7 @@ struct Schedule {
 // Where the density of a call comes from.
 // kSchedule  schedule.permille, one for all heads
 // kUniform   the profile: the level of each head's rank map that comes nearest to `density`
-// kFast      the profile: a density for each part of the run, layer and head, fitted so that all together have
-// `density`
+// kFast      the profile: a density for each part of the run, layer and head, all together `density`
 //            (ScalingAttention's target surface)
 // kValued    the same, but the densities under which the least mass is lost, early losses weighing more (`fall`)
 enum class BudgetKind : std::uint8_t { kSchedule, kUniform, kFast, kValued };
@@ -37,9 +36,8 @@ const char* to_string(BudgetKind kind);
 
 // What the blocks are.
 // kFixed     runs of block_q and block_k tokens in memory order, the same for all heads
-// kClusters  k-means clusters of the queries and keys of each (sample, head), about block_q and block_k tokens each:
-// the
-//            tokens are permuted for attention, head by head (SVG2)
+// kClusters  k-means clusters of the queries and of the keys of each (sample, head), block_q and block_k tokens on
+//            average: tokens are permuted for attention, head by head (SVG2)
 enum class BlockShape : std::uint8_t { kFixed, kClusters };
 const char* to_string(BlockShape shape);
 
