@@ -2,80 +2,31 @@
 
 #include <algorithm>
 #include <cmath>
+#include <filesystem>
 #include <numeric>
 
-#include "base/checked.hpp"
 #include "base/fail.hpp"
+#include "base/file.hpp"
 #include "base/json.hpp"
-#include "base/system.hpp"
-#include "select/chooser.hpp"
-#include "tulle/version.hpp"
 
 namespace tulle::cli {
 namespace {
 
 constexpr std::int32_t kSparseSteps = kStudySteps - kStudyDenseSteps;
-constexpr std::int32_t kIntervals = 3;
 
 StudyPreset preset_of(const char* name, Knob knob) {
   StudyPreset p{name, load_policy(name), knob};
+  Schedule& s = p.policy.schedule;
   p.policy.dense_layers.clear();
-  p.policy.schedule.reference_steps = kStudySteps;
-  p.policy.schedule.dense_steps = kStudyDenseSteps;
-  if (name == std::string_view("dfsattn")) {
-    p.policy.schedule.interval = ceil_div(kSparseSteps, kIntervals);
-  } else if (knob == Knob::kSchedule) {
-    p.policy.schedule.interval = 1;
+  s.reference_steps = kStudySteps;
+  s.dense_steps = kStudyDenseSteps;
+  // As many intervals as the preset has densities; one density is kept step by step, so that two counts of whole blocks
+  // can take turns.
+  if (knob == Knob::kSchedule) {
+    const auto densities = static_cast<std::int32_t>(s.permille.size());
+    s.interval = densities > 1 ? (kSparseSteps + densities - 1) / densities : 1;
   }
   return p;
-}
-
-// Density of the sparse steps under which the whole run has `density`.
-double sparse_density(double density) {
-  const double value = (density * kStudySteps - kStudyDenseSteps) / kSparseSteps;
-  require(value > 0 && value <= 1, "a density of {:.3f} cannot be met: {} of {} steps are dense", density,
-          kStudyDenseSteps, kStudySteps);
-  return value;
-}
-
-std::int32_t to_permille(double density) {
-  return std::clamp(static_cast<std::int32_t>(std::lround(density * 1000)), 1, 1000);
-}
-
-// What a chooser with whole blocks makes of a density, as a density.
-double met(std::int64_t blocks, std::int32_t permille) {
-  return static_cast<double>(kept_count(blocks, permille)) / static_cast<double>(blocks);
-}
-
-// Falling as DFSAttn's 0.3, 0.2, 0.1: 3 : 2 : 1 by interval. The scale is the one whose whole blocks come nearest.
-std::vector<std::int32_t> falling(const Schedule& s, double wanted, std::int64_t blocks) {
-  std::vector<std::int32_t> best;
-  double best_error = 2;
-  for (std::int32_t scale = 1; scale <= 1000; ++scale) {
-    std::vector<std::int32_t> permille;
-    double sum = 0;
-    for (std::int32_t i = 0; i < kIntervals; ++i) {
-      permille.push_back(std::min(1000, std::max(1, scale * (kIntervals - i) / 2)));
-      const std::int32_t last = i + 1 == kIntervals ? kSparseSteps : (i + 1) * s.interval;
-      sum += (last - i * s.interval) * met(blocks, permille.back());
-    }
-    const double error = std::abs(sum / kSparseSteps - wanted);
-    if (error < best_error) best_error = error, best = permille;
-  }
-  return best;
-}
-
-// The same density at every step; where whole blocks do not meet it, two neighbouring counts take turns.
-std::vector<std::int32_t> steady(double wanted, std::int64_t blocks) {
-  std::vector<std::int32_t> permille;
-  std::int64_t kept = 0;
-  for (std::int32_t i = 1; i <= kSparseSteps; ++i) {
-    const auto due = std::llround(wanted * static_cast<double>(blocks) * i);
-    const std::int64_t count = std::clamp<std::int64_t>(due - kept, 1, blocks);
-    kept += count;
-    permille.push_back(static_cast<std::int32_t>((1000 * count + blocks - 1) / blocks));
-  }
-  return permille;
 }
 
 double at_quantile(std::size_t degrees) {  // Student's t, two-sided 95 %
@@ -84,29 +35,45 @@ double at_quantile(std::size_t degrees) {  // Student's t, two-sided 95 %
   return degrees <= std::size(kTable) ? kTable[degrees - 1] : 1.96 + 2.4 / static_cast<double>(degrees);
 }
 
-template <class Field>
-Estimate estimate_of(const StudyRow& row, Field field) {
-  std::vector<double> values;
-  for (const StudyLine& line : row.lines) values.push_back(field(line));
-  return estimate(values);
+// JSON has no infinity and no NaN: null stands for what a value is where it is not finite.
+OrderedJson finite(double value) { return std::isfinite(value) ? OrderedJson(value) : OrderedJson(nullptr); }
+
+double need_or(const Json& object, const char* key, double at_null, const std::string& where) {
+  if (object.contains(key) && object.at(key).is_null()) return at_null;
+  return json_need<double>(object, key, where);
 }
 
-bool passed(const StudyLine& l) { return l.count && l.colours && l.shapes && l.motions; }
-
-double attributes(const StudyLine& l) { return (l.count + l.colours + l.shapes + l.motions) / 4.0; }
-
-const StudyRow* dense_row(const std::vector<StudyRow>& rows, const std::string& grid) {
-  const auto it = std::ranges::find_if(rows, [&](const StudyRow& r) { return r.grid == grid && r.preset == "dense"; });
-  return it == rows.end() ? nullptr : &*it;
+// The lines of one file; what stands behind the last end of line is being written, or was left by an interruption.
+void read_lines(const std::filesystem::path& path, std::vector<StudyLine>& lines) {
+  const std::string text = read_file(path, std::size_t{256} << 20);
+  for (std::size_t at = 0, n = 1; at < text.size(); ++n) {
+    const std::size_t end = text.find('\n', at);
+    if (end == std::string::npos) return;
+    lines.push_back(parse_study_line(text.substr(at, end - at), fmt::format("{}, line {}", path.string(), n)));
+    at = end + 1;
+  }
 }
 
-double attention_time(const StudyLine& l) { return l.attention_s + l.select_s; }
-double dit_time(const StudyLine& l) { return l.dit_s; }
+bool same_row(const StudyRow& row, const StudyLine& line) {
+  return row.grid == line.grid && row.preset == line.preset && row.density_asked == line.density_asked &&
+         row.lines.front().policy == line.policy;
+}
 
-template <class Field>
-double speed_up(const StudyRow& row, const StudyRow* dense, Field field) {
-  if (dense == nullptr) return std::numeric_limits<double>::quiet_NaN();
-  return estimate_of(*dense, field).mean / estimate_of(row, field).mean;
+bool same_wish(const StudyRow& a, const StudyRow& b) {
+  return a.grid == b.grid && a.preset == b.preset && a.density_asked == b.density_asked;
+}
+
+// Of rows that answer one wish, the one with the most videos.
+std::vector<StudyRow> largest(const std::vector<StudyRow>& rows) {
+  std::vector<StudyRow> best;
+  for (const StudyRow& r : rows) {
+    const auto it = std::ranges::find_if(best, [&](const StudyRow& other) { return same_wish(r, other); });
+    if (it == best.end())
+      best.push_back(r);
+    else if (it->lines.size() < r.lines.size())
+      *it = r;
+  }
+  return best;
 }
 
 }  // namespace
@@ -115,29 +82,21 @@ std::vector<StudyPreset> study_presets() {
   return {preset_of("dfsattn", Knob::kSchedule), preset_of("west", Knob::kBudget),
           preset_of("west+fast", Knob::kBudget), preset_of("topp", Knob::kTopP),
           preset_of("sparge", Knob::kTopP),      preset_of("window", Knob::kSchedule),
-          preset_of("radial", Knob::kSchedule),  preset_of("tulle", Knob::kBudget)};
+          preset_of("radial", Knob::kSchedule),  preset_of("tulle", knob_of(load_policy("tulle")))};
 }
 
-Policy policy_at(const StudyPreset& preset, double density, const TokenGrid& grid, std::int32_t top_p) {
-  Policy p = preset.policy;
-  const double wanted = sparse_density(density);
-  const std::int64_t blocks = ceil_div(grid.tokens(), std::int64_t{p.block_k});
-  switch (preset.knob) {
-    case Knob::kNone:
-      break;
-    case Knob::kSchedule:
-      p.schedule.permille = p.schedule.interval > 1 ? falling(p.schedule, wanted, blocks) : steady(wanted, blocks);
-      break;
-    case Knob::kBudget:
-      p.density = to_permille(wanted);
-      break;
-    case Knob::kTopP:
-      p.top_p = top_p;
-      p.schedule.permille = {1000};
-      break;
-  }
-  check_policy(p);
-  return p;
+StudyPreset study_preset(const std::string& name) {
+  const std::vector<StudyPreset> all = study_presets();
+  const auto it = std::ranges::find(all, name, &StudyPreset::name);
+  if (it != all.end()) return *it;
+  std::vector<std::string> names;
+  for (const StudyPreset& p : all) names.push_back(p.name);
+  fail(ErrorCode::kInvalidArgument, "the study has no preset \"{}\"; choose one of: {}", name, fmt::join(names, ", "));
+}
+
+Knob knob_of(const Policy& policy) {
+  if (policy.budget != BudgetKind::kSchedule) return Knob::kBudget;
+  return policy.chooser == "top_p" ? Knob::kTopP : Knob::kSchedule;
 }
 
 std::string to_json_line(const StudyLine& l) {
@@ -148,8 +107,9 @@ std::string to_json_line(const StudyLine& l) {
                               {"caption", l.caption},
                               {"density_asked", l.density_asked},
                               {"seed", l.seed},
+                              {"trial", l.trial},
                               {"density", l.density},
-                              {"psnr", std::isfinite(l.psnr) ? OrderedJson(l.psnr) : OrderedJson(nullptr)},
+                              {"psnr", finite(l.psnr)},
                               {"ssim", l.ssim},
                               {"relative_l2", l.relative_l2},
                               {"count", l.count},
@@ -159,7 +119,9 @@ std::string to_json_line(const StudyLine& l) {
                               {"attention_s", l.attention_s},
                               {"select_s", l.select_s},
                               {"dit_s", l.dit_s},
-                              {"total_s", l.total_s}};
+                              {"total_s", l.total_s},
+                              {"recall", finite(l.recall)},
+                              {"recall_low", finite(l.recall_low)}};
   return object.dump() + "\n";
 }
 
@@ -174,8 +136,8 @@ StudyLine parse_study_line(const std::string& text, const std::string& where) {
   l.density_asked = json_need<std::int32_t>(o, "density_asked", where);
   l.seed = json_need<std::uint64_t>(o, "seed", where);
   l.density = json_need<double>(o, "density", where);
-  const bool equal = o.contains("psnr") && o.at("psnr").is_null();
-  l.psnr = equal ? std::numeric_limits<double>::infinity() : json_need<double>(o, "psnr", where);
+  l.trial = json_need<bool>(o, "trial", where);
+  l.psnr = need_or(o, "psnr", std::numeric_limits<double>::infinity(), where);
   l.ssim = json_need<double>(o, "ssim", where);
   l.relative_l2 = json_need<double>(o, "relative_l2", where);
   l.count = json_need<bool>(o, "count", where);
@@ -186,6 +148,8 @@ StudyLine parse_study_line(const std::string& text, const std::string& where) {
   l.select_s = json_need<double>(o, "select_s", where);
   l.dit_s = json_need<double>(o, "dit_s", where);
   l.total_s = json_need<double>(o, "total_s", where);
+  l.recall = need_or(o, "recall", kUnknown, where);
+  l.recall_low = need_or(o, "recall_low", kUnknown, where);
   return l;
 }
 
@@ -202,78 +166,34 @@ Estimate estimate(const std::vector<double>& values) {
   return e;
 }
 
+std::vector<StudyLine> read_study_lines(const std::string& folder) {
+  std::vector<std::filesystem::path> files;
+  if (std::filesystem::is_directory(folder)) {
+    for (const auto& entry : std::filesystem::directory_iterator(folder)) {
+      if (entry.path().extension() == ".jsonl") files.push_back(entry.path());
+    }
+  }
+  std::ranges::sort(files);
+  std::vector<StudyLine> lines;
+  for (const std::filesystem::path& file : files) read_lines(file, lines);
+  return lines;
+}
+
 std::vector<StudyRow> study_rows(const std::vector<StudyLine>& lines) {
   std::vector<StudyRow> rows;
   for (const StudyLine& l : lines) {
-    auto it = std::ranges::find_if(rows, [&](const StudyRow& r) {
-      return r.grid == l.grid && r.preset == l.preset && r.density_asked == l.density_asked &&
-             r.lines.front().policy == l.policy;
-    });
-    if (it == rows.end()) it = rows.insert(rows.end(), {l.grid, l.preset, l.density_asked, {}});
-    it->lines.push_back(l);
+    if (l.trial) continue;
+    auto it = std::ranges::find_if(rows, [&](const StudyRow& r) { return same_row(r, l); });
+    if (it == rows.end()) it = rows.insert(rows.end(), {l.grid, l.preset, l.density_asked, {l}});
+    // Two processes without a shard may both have drawn it.
+    if (std::ranges::find(it->lines, l.key, &StudyLine::key) == it->lines.end()) it->lines.push_back(l);
   }
-  const auto same_wish = [](const StudyRow& a, const StudyRow& b) {
-    return a.grid == b.grid && a.preset == b.preset && a.density_asked == b.density_asked;
-  };
-  std::vector<StudyRow> best;
-  for (const StudyRow& r : rows) {
-    const auto it = std::ranges::find_if(best, [&](const StudyRow& other) { return same_wish(r, other); });
-    if (it == best.end())
-      best.push_back(r);
-    else if (it->lines.size() < r.lines.size())
-      *it = r;
-  }
-  rows = std::move(best);
+  rows = largest(rows);
   std::ranges::stable_sort(rows, [](const StudyRow& a, const StudyRow& b) {
     if (a.grid != b.grid) return a.grid > b.grid;
     return a.density_asked > b.density_asked;
   });
   return rows;
-}
-
-std::string study_table(const std::vector<StudyRow>& rows) {
-  std::string out =
-      "| grid | preset | density | PSNR dB | SSIM | relative L2 | checker | attributes | attention | DiT | n |\n"
-      "|---|---|---|---|---|---|---|---|---|---|---|\n";
-  for (const StudyRow& r : rows) {
-    const StudyRow* dense = dense_row(rows, r.grid);
-    const bool is_dense = r.preset == "dense";
-    const Estimate psnr = estimate_of(r, [](const StudyLine& l) { return l.psnr; });
-    out += fmt::format("| {} | {} | {:.3f} | {} | {:.3f} | {:.3f} | {:.0f} % | {:.0f} % | {:.2f}x | {:.2f}x | {} |\n",
-                       r.grid, r.preset, estimate_of(r, [](const StudyLine& l) { return l.density; }).mean,
-                       is_dense ? "" : fmt::format("{:.2f} +- {:.2f}", psnr.mean, psnr.half_width),
-                       estimate_of(r, [](const StudyLine& l) { return l.ssim; }).mean,
-                       estimate_of(r, [](const StudyLine& l) { return l.relative_l2; }).mean,
-                       100 * estimate_of(r, [](const StudyLine& l) { return double(passed(l)); }).mean,
-                       100 * estimate_of(r, attributes).mean, speed_up(r, dense, attention_time),
-                       speed_up(r, dense, dit_time), r.lines.size());
-  }
-  return out;
-}
-
-std::string study_records(const std::vector<StudyRow>& rows, const std::string& command) {
-  OrderedJson records = OrderedJson::array();
-  for (const StudyRow& r : rows) {
-    if (r.preset == "dense") continue;
-    const Estimate psnr = estimate_of(r, [](const StudyLine& l) { return l.psnr; });
-    const std::string prefix = r.grid == "9x16x16" ? "" : r.grid + "/";
-    records.push_back({{"bench", "quality"},
-                       {"name", fmt::format("{}{}/density{:.2f}", prefix, r.preset, r.density_asked / 1000.0)},
-                       {"metric", "psnr"},
-                       {"unit", "dB"},
-                       {"better", "higher"},
-                       {"value", psnr.mean},
-                       {"spread", psnr.half_width},
-                       {"n", r.lines.size()},
-                       {"baseline", "dense, same seed"},
-                       {"baseline_value", nullptr},
-                       {"ratio", nullptr},
-                       {"machine", fmt::format("{}, {} cores", cpu_name(), cpu_count())},
-                       {"commit", commit()},
-                       {"date", utc_date()},
-                       {"command", command}});
-  }
-  return records.dump(1) + "\n";
 }
 
 }  // namespace tulle::cli

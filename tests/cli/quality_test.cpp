@@ -1,8 +1,11 @@
 // The quality study: knobs that meet densities, lines that survive a stop, estimates, and a whole small study.
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <cmath>
+
 #include "cli/quality.hpp"
-#include "select/chooser.hpp"
+#include "cli/study_results.hpp"
 #include "tests/cli/run_tulle.hpp"
 #include "tests/cli/small_model.hpp"
 
@@ -10,44 +13,6 @@ namespace tulle::cli {
 namespace {
 
 namespace fs = std::filesystem;
-
-// Density of the whole run that a schedule comes to, counted in whole blocks.
-double density_of(const Policy& p, const TokenGrid& grid) {
-  const std::int64_t blocks = (grid.tokens() + p.block_k - 1) / p.block_k;
-  double sum = 0;
-  for (std::int32_t step = 0; step < kStudySteps; ++step) {
-    const StepRule rule = rule_for(p, step, kStudySteps, 0);
-    sum += rule.dense ? 1.0 : double(kept_count(blocks, rule.permille)) / double(blocks);
-  }
-  return sum / kStudySteps;
-}
-
-TEST(Study, SchedulesMeetTheDensityWithTheDenseStepsCounted) {
-  for (const StudyPreset& preset : study_presets()) {
-    if (preset.knob != Knob::kSchedule) continue;
-    for (const char* grid : {"9x16x16", "13x20x24", "5x14x18"}) {
-      for (const double density : {0.55, 0.40, 0.25, 0.15}) {
-        const Policy p = policy_at(preset, density, parse_grid(grid), 0);
-        const double tolerance = parse_grid(grid).tokens() > 2000 ? 0.01 : 0.012;
-        EXPECT_NEAR(density_of(p, parse_grid(grid)), density, tolerance) << preset.name << " " << grid;
-      }
-    }
-  }
-}
-
-TEST(Study, EveryPresetHasTheSameDenseStepsAndNoDenseLayer) {
-  for (const StudyPreset& preset : study_presets()) {
-    const Policy p = policy_at(preset, 0.4, parse_grid("9x16x16"), 800);
-    EXPECT_TRUE(p.dense_layers.empty()) << preset.name;
-    for (std::int32_t step = 0; step < kStudySteps; ++step) {
-      EXPECT_EQ(rule_for(p, step, kStudySteps, 0).dense, step < kStudyDenseSteps) << preset.name << " " << step;
-    }
-  }
-}
-
-TEST(Study, RefusesADensityBelowTheDenseSteps) {
-  EXPECT_THROW(policy_at(study_presets()[0], 0.05, parse_grid("9x16x16"), 0), Error);
-}
 
 StudyLine line(const std::string& preset, std::int32_t asked, double psnr, const std::string& policy = "p") {
   StudyLine l;
@@ -59,9 +24,12 @@ StudyLine line(const std::string& preset, std::int32_t asked, double psnr, const
 
 TEST(Study, LinesRoundTrip) {
   StudyLine l = line("tulle", 400, 21.5);
-  l.seed = 7, l.count = l.motions = true, l.ssim = 0.9, l.relative_l2 = 0.1;
+  l.seed = 7, l.count = l.motions = l.trial = true, l.ssim = 0.9, l.relative_l2 = 0.1;
   const std::string text = to_json_line(l);
   EXPECT_EQ(to_json_line(parse_study_line(text, "test")), text);
+  EXPECT_TRUE(std::isnan(parse_study_line(text, "test").recall));
+  l.recall = 0.75, l.recall_low = 0.5;
+  EXPECT_EQ(parse_study_line(to_json_line(l), "test").recall_low, 0.5);
   l.psnr = std::numeric_limits<double>::infinity();
   EXPECT_TRUE(std::isinf(parse_study_line(to_json_line(l), "test").psnr));
   EXPECT_THROW(parse_study_line("{\"key\": \"a\"}", "test"), Error);
@@ -75,17 +43,26 @@ TEST(Study, EstimatesAreStudents) {
   EXPECT_EQ(estimate({5}).half_width, 0);
 }
 
-TEST(Study, RowsTakeTheSettingWithTheMostVideos) {
-  const std::vector<StudyLine> lines = {line("topp", 400, 18, "trial"), line("topp", 400, 20, "final"),
-                                        line("topp", 400, 22, "final"), line("dense", 1000, 99)};
+TEST(Study, RowsTakeTheSettingWithTheMostVideosAndEachVideoOnce) {
+  StudyLine trial = line("topp", 400, 17, "trial");
+  trial.trial = true;
+  const std::vector<StudyLine> lines = {trial,
+                                        line("topp", 400, 18, "before"),
+                                        line("topp", 400, 20, "final"),
+                                        line("topp", 400, 22, "final"),
+                                        line("topp", 400, 22, "final"),
+                                        line("dense", 1000, 99)};
   const std::vector<StudyRow> rows = study_rows(lines);
   ASSERT_EQ(rows.size(), 2u);
   EXPECT_EQ(rows[0].preset, "dense");
   EXPECT_EQ(rows[1].lines.size(), 2u);
-  EXPECT_NE(study_table(rows).find("21.00"), std::string::npos) << study_table(rows);
-  const Json records = parse_json(study_records(rows, "command"), "records").value();
-  ASSERT_EQ(records.size(), 1u);
-  EXPECT_EQ(records[0]["name"], "topp/density0.40");
+  EXPECT_EQ(rows[1].lines[0].psnr, 20);
+}
+
+TEST(Study, ATrialIsNoRow) {
+  StudyLine trial = line("topp", 400, 17, "trial");
+  trial.trial = true;
+  EXPECT_TRUE(study_rows({trial}).empty());
 }
 
 class QualityCommand : public testing::Test {
@@ -97,20 +74,29 @@ class QualityCommand : public testing::Test {
                       R"([{"colour": "red", "shape": "circle", "motion": "left"}]})"
                       "\n");
   }
-  // Where the profile is made from: three captions, one a line.
-  void write_plain_captions() const {
+  void make_profile(const char* grid, const char* name) const {
     const std::string one = "a large red striped circle moving left over grey waves\n";
     write_file_atomic(folder_.path / "captions.txt", one + one + one);
+    const Outcome made =
+        run_tulle(folder_.path, {"calibrate", "--model", folder_.path / "model", "--captions",
+                                 folder_.path / "captions.txt", "--count", "2", "--fidelity-count", "1", "--grid", grid,
+                                 "--steps", "2", "--bins", "2", "--out", folder_.path / name});
+    ASSERT_EQ(made.exit, 0) << made.err;
   }
-  Outcome study(std::vector<std::string> extra) const {
-    std::vector<std::string> args = {"bench",      "quality",
-                                     "--model",    folder_.path / "model",
-                                     "--captions", folder_.path / "captions.jsonl",
-                                     "--count",    "1",
-                                     "--seeds",    "1",
-                                     "--grid",     "3x10x14",
-                                     "--density",  "0.6",
-                                     "--out",      folder_.path / "study"};
+  static fs::path first_file(const fs::path& folder) { return fs::directory_iterator(folder)->path().filename(); }
+  // With what `extra` does not name at its least.
+  Outcome study(const std::vector<std::string>& extra) const {
+    std::vector<std::string> args = {"bench", "quality"};
+    const std::vector<std::pair<std::string, std::string>> least = {{"--model", folder_.path / "model"},
+                                                                    {"--captions", folder_.path / "captions.jsonl"},
+                                                                    {"--count", "1"},
+                                                                    {"--seeds", "1"},
+                                                                    {"--grid", "3x10x14"},
+                                                                    {"--density", "0.6"},
+                                                                    {"--out", folder_.path / "study"}};
+    for (const auto& [name, value] : least) {
+      if (std::ranges::find(extra, name) == extra.end()) args.insert(args.end(), {name, value});
+    }
     args.insert(args.end(), extra.begin(), extra.end());
     return run_tulle(folder_.path, args);
   }
@@ -134,27 +120,119 @@ TEST_F(QualityCommand, RunsStopsAndGoesOn) {
   EXPECT_EQ(third.out, second.out);
 }
 
-TEST_F(QualityCommand, UsesTheProfileOfItsModel) {
-  write_plain_captions();
-  const fs::path profile = folder_.path / "p.bin";
-  const Outcome made = run_tulle(folder_.path, {"calibrate", "--model", folder_.path / "model", "--captions",
-                                                folder_.path / "captions.txt", "--count", "2", "--fidelity-count", "1",
-                                                "--grid", "3x10x14", "--steps", "2", "--bins", "2", "--out", profile});
-  ASSERT_EQ(made.exit, 0) << made.err;
-  const Outcome o = study({"--preset", "tulle", "--profile", profile});
+TEST_F(QualityCommand, UsesTheProfileOfItsGrid) {
+  make_profile("3x10x14", "p.bin");
+  const Outcome o = study({"--preset", "west,tulle", "--profile", folder_.path / "p.bin"});
   ASSERT_EQ(o.exit, 0) << o.err;
+  EXPECT_NE(o.out.find("| west |"), std::string::npos) << o.out;
   EXPECT_NE(o.out.find("| tulle |"), std::string::npos) << o.out;
+  const Outcome other = study({"--preset", "west", "--grid", "3x10x10", "--profile", folder_.path / "p.bin"});
+  EXPECT_EQ(other.exit, 2) << other.err;
+  EXPECT_NE(other.err.find("3x10x10"), std::string::npos) << other.err;
+  const std::string both = (folder_.path / "p.bin").string() + "," + (folder_.path / "p.bin").string();
+  const Outcome twice = study({"--preset", "west", "--profile", both});
+  EXPECT_EQ(twice.exit, 2) << twice.err;
+  EXPECT_NE(twice.err.find("two profiles"), std::string::npos) << twice.err;
+}
+
+// The videos of a study as its lines say, without times and in one order.
+std::vector<std::string> videos_of(const fs::path& folder) {
+  std::vector<std::string> videos;
+  for (StudyLine l : read_study_lines(folder.string())) {
+    l.attention_s = l.select_s = l.dit_s = l.total_s = 0;
+    videos.push_back(to_json_line(l));
+  }
+  std::ranges::sort(videos);
+  return videos;
+}
+
+TEST_F(QualityCommand, TwoShardsTogetherAreOneRun) {
+  const fs::path one = folder_.path / "study", two = folder_.path / "two";
+  const std::vector<std::string> what = {"--preset", "dfsattn,topp", "--seeds", "3"};
+  const auto run = [&](std::vector<std::string> extra) {
+    extra.insert(extra.end(), what.begin(), what.end());
+    const Outcome o = study(extra);
+    EXPECT_EQ(o.exit, 0) << o.err;
+  };
+  run({});
+  run({"--out", two, "--find-knobs"});
+  const std::size_t searched = read_study_lines(two.string()).size();
+  run({"--out", two, "--shard", "1/2"});
+  run({"--out", two, "--shard", "0/2"});
+  EXPECT_EQ(videos_of(one), videos_of(two));
+  EXPECT_EQ(read_file(one / "knobs" / first_file(one / "knobs")), read_file(two / "knobs" / first_file(two / "knobs")));
+  // Seeds 0 and 2 belong to the first shard, which also made the search; seed 1, of three videos, to the other.
+  const std::string theirs = read_file(two / "lines-1.jsonl");
+  EXPECT_EQ(std::ranges::count(theirs, '\n'), 3);
+  EXPECT_GT(searched, 1u);
+  EXPECT_EQ(std::distance(fs::directory_iterator(two / "dense"), {}), 3);
+}
+
+TEST_F(QualityCommand, AShardWithoutTheSearchFindsTheSameKnob) {
+  const fs::path one = folder_.path / "study", two = folder_.path / "two";
+  ASSERT_EQ(study({"--preset", "topp", "--seeds", "2"}).exit, 0);
+  ASSERT_EQ(study({"--preset", "topp", "--seeds", "2", "--out", two, "--shard", "1/2"}).exit, 0);
+  EXPECT_EQ(read_file(one / "knobs" / first_file(one / "knobs")), read_file(two / "knobs" / first_file(two / "knobs")));
+  write_file_atomic(two / "knobs" / first_file(two / "knobs"), R"({"top_p": 0})");
+  EXPECT_EQ(study({"--preset", "topp", "--seeds", "2", "--out", two, "--shard", "0/2"}).exit, 1);
+}
+
+TEST_F(QualityCommand, CheckerComparesDenseAndSparse) {
+  const Outcome o = study({"--checker", "--preset", "dfsattn", "--json"});
+  ASSERT_EQ(o.exit, 0) << o.err;
+  const Json records = parse_json(o.out, "records").value();
+  ASSERT_EQ(records.size(), 2u) << o.out;
+  EXPECT_EQ(records[0]["name"], "3x10x14/checker/dense");
+  EXPECT_EQ(records[1]["name"], "3x10x14/checker/dfsattn/density0.60");
+  EXPECT_EQ(records[1]["metric"], "attributes");
+}
+
+TEST_F(QualityCommand, Ablations) {
+  const Outcome list = study({"--ablation", "list"});
+  EXPECT_EQ(list.exit, 0);
+  for (const char* name :
+       {"order", "block", "sub_block", "fresh", "falling", "budget", "warmup", "captions", "scorer"}) {
+    EXPECT_NE(list.out.find(std::string(name) + " "), std::string::npos) << name;
+  }
+  const Outcome unknown = study({"--ablation", "orders"});
+  EXPECT_EQ(unknown.exit, 2);
+  EXPECT_NE(unknown.err.find("sub_block"), std::string::npos) << unknown.err;
+  const Outcome o = study({"--ablation", "order", "--preset", "dfsattn"});
+  ASSERT_EQ(o.exit, 0) << o.err;
+  for (const char* row : {"| ablation/order/raster |", "| ablation/order/gilbert |"}) {
+    EXPECT_NE(o.out.find(row), std::string::npos) << o.out;
+  }
+}
+
+TEST_F(QualityCommand, MeasuresRecallOfTheFirstVideo) {
+  ASSERT_EQ(study({"--preset", "dfsattn", "--seeds", "2"}).exit, 0);
+  for (const StudyLine& l : read_study_lines((folder_.path / "study").string())) {
+    if (l.preset == "dense" || l.seed > 0) {
+      EXPECT_TRUE(std::isnan(l.recall)) << l.preset << " " << l.seed;
+      continue;
+    }
+    EXPECT_GT(l.recall, 0.3);
+    EXPECT_LT(l.recall, 1.0);
+    EXPECT_LE(l.recall_low, l.recall);
+    EXPECT_LT(l.attention_s + l.select_s, l.dit_s);
+  }
 }
 
 TEST_F(QualityCommand, SaysWhatIsMissing) {
-  const Outcome profile = study({"--preset", "tulle"});
+  const Outcome profile = study({"--preset", "west"});
   EXPECT_EQ(profile.exit, 2) << profile.err;
   EXPECT_NE(profile.err.find("tulle calibrate"), std::string::npos) << profile.err;
-  const Outcome damaged = study({"--preset", "tulle", "--profile", folder_.path / "captions.jsonl"});
+  const Outcome damaged = study({"--preset", "west", "--profile", folder_.path / "captions.jsonl"});
   EXPECT_EQ(damaged.exit, 1) << damaged.err;
   EXPECT_NE(damaged.err.find("captions.jsonl"), std::string::npos) << damaged.err;
-  const Outcome shard = study({"--shard", "3/2"});
-  EXPECT_EQ(shard.exit, 2) << shard.err;
+  for (const char* shard : {"3/2", "1/1", "0", "/2", "0/", "-1/2", "0/2x", "0/0"}) {
+    EXPECT_EQ(study({"--shard", shard}).exit, 2) << shard;
+  }
+  EXPECT_EQ(study({"--preset", "nothing"}).exit, 2);
+  EXPECT_EQ(study({"--checker", "--ablation", "order"}).exit, 2);
+  const Outcome captions = study({"--preset", "dfsattn", "--count", "2"});
+  EXPECT_EQ(captions.exit, 2) << captions.err;
+  EXPECT_NE(captions.err.find("1 captions"), std::string::npos) << captions.err;
 }
 
 }  // namespace

@@ -1,0 +1,158 @@
+#include "cli/study_knobs.hpp"
+
+#include <algorithm>
+#include <cmath>
+
+#include "base/checked.hpp"
+#include "base/fail.hpp"
+#include "select/chooser.hpp"
+
+namespace tulle::cli {
+namespace {
+
+constexpr int kHalvings = 60;
+
+std::int64_t key_blocks(const Policy& p, const TokenGrid& grid) {
+  return ceil_div(grid.tokens(), std::int64_t{p.block_k});
+}
+
+// What a chooser of whole blocks makes of a density.
+double met(std::int64_t blocks, std::int32_t permille) {
+  return static_cast<double>(kept_count(blocks, permille)) / static_cast<double>(blocks);
+}
+
+// The share that sparse steps must keep for the whole run to have `density`.
+double kept_at_sparse_steps(const Policy& p, double density) {
+  const std::int32_t dense = p.schedule.dense_steps, sparse = kStudySteps - dense;
+  double kept = (density * kStudySteps - dense) / sparse;
+  if (p.tail > 0) kept = (kept - 1.0 / p.tail) / (1 - 1.0 / p.tail);
+  require(kept > 0 && kept <= 1, "a density of {:.3f} cannot be met: {} of {} steps are dense{}", density, dense,
+          kStudySteps, p.tail > 0 ? " and the tail has work of its own" : "");
+  return kept;
+}
+
+// Intervals of a schedule: their steps, and the density of each as the policy has it.
+struct Intervals {
+  std::vector<double> steps, shape;
+};
+
+Intervals intervals_of(const Schedule& s) {
+  Intervals all;
+  const std::int32_t sparse = kStudySteps - s.dense_steps;
+  for (std::int32_t begin = 0; begin < sparse; begin += s.interval) {
+    const std::size_t i = std::min(all.steps.size(), s.permille.size() - 1);
+    all.steps.push_back(std::min(s.interval, sparse - begin));
+    all.shape.push_back(s.permille[i]);
+  }
+  return all;
+}
+
+double scaled(double shape, double scale) { return std::min(1.0, shape * scale); }
+
+// The factor by which all densities are multiplied, none above 1, for their mean over the steps to be `wanted`.
+double scale_of(const Intervals& v, double wanted, double sparse_steps) {
+  double low = 0, high = 1;  // shapes are at least 1
+  for (int i = 0; i < kHalvings; ++i) {
+    const double middle = 0.5 * (low + high);
+    double sum = 0;
+    for (std::size_t j = 0; j < v.steps.size(); ++j) sum += v.steps[j] * scaled(v.shape[j], middle);
+    (sum / sparse_steps < wanted ? low : high) = middle;
+  }
+  return high;
+}
+
+// The schedule's densities in their proportions, in whole blocks: what rounding took from an interval the next one
+// gets.
+std::vector<std::int32_t> proportioned(const Policy& p, double wanted, std::int64_t blocks) {
+  const Intervals v = intervals_of(p.schedule);
+  const double scale = scale_of(v, wanted, kStudySteps - p.schedule.dense_steps);
+  std::vector<std::int32_t> permille;
+  double owed = 0;  // blocks x steps
+  for (std::size_t i = 0; i < v.steps.size(); ++i) {
+    owed += v.steps[i] * scaled(v.shape[i], scale) * static_cast<double>(blocks);
+    const auto count = std::clamp<std::int64_t>(std::llround(owed / v.steps[i]), 1, blocks);
+    owed -= v.steps[i] * static_cast<double>(count);
+    permille.push_back(static_cast<std::int32_t>(ceil_div(1000 * count, blocks)));
+  }
+  return permille;
+}
+
+// Mean share that the calls of a step keep, whose mask was chosen in part `bin` of the run.
+double kept_of_budget(const Policy& p, const Prior& prior, std::int64_t blocks, std::int64_t bin) {
+  const Budget& b = *prior.budget;
+  const bool by_level = find_chooser(p.chooser).needs_ranks;
+  double sum = 0;
+  for (std::int64_t layer = 0; layer < b.layers; ++layer) {
+    for (std::int64_t head = 0; head < b.heads; ++head) {
+      const std::size_t at = b.at(bin, layer, head);
+      sum += by_level ? density_at(prior.profile.ranks[static_cast<std::size_t>(layer)], head, b.levels[at])
+                      : met(blocks, b.permille[at]);
+    }
+  }
+  return sum / static_cast<double>(b.layers * b.heads);
+}
+
+Policy budget_at(Policy p, double density, const TokenGrid& grid, const Profile& profile) {
+  std::int32_t low = 1, high = 1000, best = 1;
+  double best_error = 2;
+  while (low <= high) {
+    p.density = (low + high) / 2;
+    const double error = planned_density(p, grid, make_prior(p, profile, grid).get()) - density;
+    if (std::abs(error) < best_error) best_error = std::abs(error), best = p.density;
+    (error > 0 ? high : low) = error > 0 ? p.density - 1 : p.density + 1;
+  }
+  p.density = best;
+  return p;
+}
+
+}  // namespace
+
+double with_tail(double kept, std::int32_t tail) { return tail > 0 ? kept + (1 - kept) / tail : kept; }
+
+double planned_density(const Policy& p, const TokenGrid& grid, const Prior* prior) {
+  require(
+      p.dense_layers.empty() && p.envelope == 0 && p.chooser != "top_p",
+      "the density of policy \"{}\" cannot be counted beforehand: it has dense layers, an envelope, or chooser top_p",
+      p.name);
+  require(p.budget == BudgetKind::kSchedule || (prior != nullptr && prior->budget.has_value()),
+          "policy \"{}\" takes its densities from a profile, and none was given", p.name);
+  const std::int64_t blocks = key_blocks(p, grid);
+  std::int32_t interval = -1;
+  double kept = 1, sum = 0;
+  for (std::int32_t step = 0; step < kStudySteps; ++step) {
+    const StepRule rule = rule_for(p, step, kStudySteps, 0);
+    if (rule.interval_id != interval && p.budget != BudgetKind::kSchedule && !rule.dense) {
+      kept = kept_of_budget(p, *prior, blocks, std::int64_t{step} * prior->budget->bins / kStudySteps);
+    } else if (p.budget == BudgetKind::kSchedule) {
+      kept = rule.dense ? 1.0 : met(blocks, rule.permille);
+    }
+    interval = rule.interval_id;
+    sum += with_tail(kept, p.tail);
+  }
+  return sum / kStudySteps;
+}
+
+Policy policy_at(const StudyPreset& preset, double density, const TokenGrid& grid, const Profile* profile,
+                 std::int32_t top_p) {
+  Policy p = preset.policy;
+  const double kept = kept_at_sparse_steps(p, density);
+  switch (preset.knob) {
+    case Knob::kNone:
+      break;
+    case Knob::kSchedule:
+      p.schedule.permille = proportioned(p, kept, key_blocks(p, grid));
+      break;
+    case Knob::kBudget:
+      require(profile != nullptr, "preset \"{}\" needs a profile: make one with tulle calibrate", preset.name);
+      p = budget_at(p, density, grid, *profile);
+      break;
+    case Knob::kTopP:
+      p.top_p = top_p;
+      p.schedule.permille = {1000};
+      break;
+  }
+  check_policy(p);
+  return p;
+}
+
+}  // namespace tulle::cli

@@ -1,0 +1,257 @@
+#include "cli/study_results.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+
+#include "base/json.hpp"
+#include "base/system.hpp"
+#include "tulle/version.hpp"
+
+namespace tulle::cli {
+namespace {
+
+constexpr std::string_view kChecker = "checker/";
+constexpr const char* kMainGrid = "9x16x16";  // its records have no grid in their names
+constexpr std::array kRivals = {"dfsattn", "west+fast", "topp"};
+
+bool is_checker(const StudyRow& r) { return r.preset.starts_with(kChecker); }
+bool is_dense(const StudyRow& r) { return r.preset == "dense" || r.preset == "checker/dense"; }
+
+double passed(const StudyLine& l) { return l.count && l.colours && l.shapes && l.motions; }
+double attributes(const StudyLine& l) { return (l.count + l.colours + l.shapes + l.motions) / 4.0; }
+double attention_time(const StudyLine& l) { return l.attention_s + l.select_s; }
+double dit_time(const StudyLine& l) { return l.dit_s; }
+
+template <class Field>
+Estimate estimate_of(const StudyRow& row, Field field) {
+  std::vector<double> values;
+  for (const StudyLine& line : row.lines) {
+    if (const double v = std::invoke(field, line); !std::isnan(v)) values.push_back(v);
+  }
+  return values.empty() ? Estimate{kUnknown, kUnknown, 0} : estimate(values);
+}
+
+template <class Field>
+double mean_of(const StudyRow& row, Field field) {
+  return estimate_of(row, field).mean;
+}
+
+struct Means {
+  double first = kUnknown, second = kUnknown;
+  std::size_t n = 0;
+  double ratio() const { return first / second; }
+};
+
+// Means of a field over the videos that both rows have.
+template <class Field>
+Means means_of(const StudyRow& a, const StudyRow* b, Field field) {
+  const std::vector<LinePair> pairs = b != nullptr ? matched(a, *b) : std::vector<LinePair>{};
+  if (pairs.empty()) return {};
+  Means m{0, 0, pairs.size()};
+  for (const auto& [mine, theirs] : pairs)
+    m.first += std::invoke(field, *mine), m.second += std::invoke(field, *theirs);
+  m.first /= static_cast<double>(m.n), m.second /= static_cast<double>(m.n);
+  return m;
+}
+
+std::string number(double value, const char* unit = "") {
+  return std::isnan(value) ? "" : fmt::format("{:.3f}{}", value, unit);
+}
+
+std::string times(double ratio) { return std::isnan(ratio) ? "" : fmt::format("{:.2f}x", ratio); }
+
+std::string table_line(const std::vector<StudyRow>& rows, const StudyRow& r) {
+  const StudyRow* dense = baseline_of(rows, r);
+  const Estimate psnr = estimate_of(r, &StudyLine::psnr);
+  return fmt::format("| {} | {} | {} | {:.3f} | {} | {} | {} | {:.0f} % | {:.0f} % | {} | {} | {} | {} |\n", r.grid,
+                     r.preset, r.density_asked == 0 ? "" : number(r.density_asked / 1000.0),
+                     mean_of(r, &StudyLine::density),
+                     is_dense(r) ? "" : fmt::format("{:.2f} +- {:.2f}", psnr.mean, psnr.half_width),
+                     number(mean_of(r, &StudyLine::ssim)), number(mean_of(r, &StudyLine::relative_l2)),
+                     100 * mean_of(r, passed), 100 * mean_of(r, attributes), number(mean_of(r, &StudyLine::recall)),
+                     times(1 / means_of(r, dense, attention_time).ratio()),
+                     times(1 / means_of(r, dense, dit_time).ratio()), r.lines.size());
+}
+
+std::string pair_line(const Paired& p) {
+  return fmt::format("| {} | {} | {:.2f} | {:+.2f} +- {:.2f} | {} | {} | {} |\n", p.row->grid, p.other->preset,
+                     p.row->density_asked / 1000.0, p.psnr_gain.mean, p.psnr_gain.half_width,
+                     times(p.attention_s / p.other_attention_s), times(p.dit_s / p.other_dit_s), p.psnr_gain.n);
+}
+
+std::string density_warnings(const std::vector<StudyRow>& rows) {
+  std::string out;
+  for (const StudyRow& r : rows) {
+    const double asked = r.density_asked / 1000.0, mean = mean_of(r, &StudyLine::density);
+    if (r.density_asked == 0 || std::abs(mean - asked) <= kDensityTolerance) continue;
+    out +=
+        fmt::format("\nWarning: {} at {} was asked for density {:.2f}, and its mean is {:.3f}: off by more than {}.\n",
+                    r.preset, r.grid, asked, mean, kDensityTolerance);
+  }
+  return out;
+}
+
+// One figure of a record file.
+struct Figure {
+  const char* metric;
+  const char* unit;
+  bool higher_is_better;
+  Estimate value;
+  std::string baseline;
+  double baseline_value = kUnknown;
+};
+
+OrderedJson known(double v) { return std::isfinite(v) ? OrderedJson(v) : OrderedJson(nullptr); }
+
+class Records {
+ public:
+  explicit Records(std::string command)
+      : command_(std::move(command)), machine_(fmt::format("{}, {} cores", cpu_name(), cpu_count())) {}
+
+  void add(const std::string& name, const Figure& f) {
+    if (f.value.n == 0) return;
+    list_.push_back({{"bench", "quality"},
+                     {"name", name},
+                     {"metric", f.metric},
+                     {"unit", f.unit},
+                     {"better", f.higher_is_better ? "higher" : "lower"},
+                     {"value", known(f.value.mean)},
+                     {"spread", known(f.value.half_width)},
+                     {"n", f.value.n},
+                     {"baseline", f.baseline},
+                     {"baseline_value", known(f.baseline_value)},
+                     {"ratio", known(f.value.mean / f.baseline_value)},
+                     {"machine", machine_},
+                     {"commit", commit()},
+                     {"date", utc_date()},
+                     {"command", command_}});
+  }
+  std::string text() const { return list_.dump(1) + "\n"; }
+
+ private:
+  std::string command_, machine_;
+  OrderedJson list_ = OrderedJson::array();
+};
+
+std::string record_name(const StudyRow& r, const std::string& what) {
+  const std::string grid = r.grid == kMainGrid ? "" : r.grid + "/";
+  const std::string density = r.density_asked > 0 ? fmt::format("/density{:.2f}", r.density_asked / 1000.0) : "";
+  return grid + what + density;
+}
+
+// The name of a dense row says no density.
+std::string checker_name(const StudyRow& r) {
+  return is_dense(r) ? (r.grid == kMainGrid ? "" : r.grid + "/") + r.preset : record_name(r, r.preset);
+}
+
+template <class Field>
+Figure against_dense(const char* metric, const char* unit, bool higher, const StudyRow& r, const StudyRow* dense,
+                     Field field) {
+  const Means m = means_of(r, dense, field);
+  return {metric, unit, higher, estimate_of(r, field), "dense, same captions and seeds", m.second};
+}
+
+void add_checker(Records& records, const StudyRow& r, const StudyRow* dense) {
+  records.add(checker_name(r),
+              against_dense("attributes", "share", true, r, is_dense(r) ? nullptr : dense, attributes));
+}
+
+void add_row(Records& records, const StudyRow& r, const StudyRow* dense) {
+  const std::string name = record_name(r, r.preset), same = "dense, same captions and seeds";
+  records.add(name, {"psnr", "dB", true, estimate_of(r, &StudyLine::psnr), same});
+  records.add(name, {"ssim", "1", true, estimate_of(r, &StudyLine::ssim), same});
+  records.add(name, {"relative_l2", "1", false, estimate_of(r, &StudyLine::relative_l2), same});
+  records.add(name, against_dense("attributes", "share", true, r, dense, attributes));
+  records.add(name, {"density", "share", false, estimate_of(r, &StudyLine::density), "density asked for",
+                     r.density_asked > 0 ? r.density_asked / 1000.0 : kUnknown});
+  records.add(name, {"recall", "share", true, estimate_of(r, &StudyLine::recall), "all softmax mass", 1});
+  records.add(name, {"recall_p5", "share", true, estimate_of(r, &StudyLine::recall_low), "all softmax mass", 1});
+  records.add(name, against_dense("attention_time", "s", false, r, dense, attention_time));
+  records.add(name, against_dense("dit_time", "s", false, r, dense, dit_time));
+}
+
+void add_pair(Records& records, const Paired& p) {
+  const std::string name = record_name(*p.row, "paired/" + p.other->preset);
+  const auto mean = [&](double value) { return Estimate{value, kUnknown, p.psnr_gain.n}; };
+  records.add(name, {"psnr_gain", "dB", true, p.psnr_gain, p.other->preset + ", same captions and seeds"});
+  records.add(name, {"attention_time", "s", false, mean(p.attention_s), p.other->preset, p.other_attention_s});
+  records.add(name, {"dit_time", "s", false, mean(p.dit_s), p.other->preset, p.other_dit_s});
+}
+
+}  // namespace
+
+const StudyRow* baseline_of(const std::vector<StudyRow>& rows, const StudyRow& row) {
+  const char* name = is_checker(row) ? "checker/dense" : "dense";
+  const auto it = std::ranges::find_if(rows, [&](const StudyRow& r) { return r.grid == row.grid && r.preset == name; });
+  return it == rows.end() ? nullptr : &*it;
+}
+
+std::vector<LinePair> matched(const StudyRow& a, const StudyRow& b) {
+  std::vector<LinePair> pairs;
+  for (const StudyLine& mine : a.lines) {
+    const auto it = std::ranges::find_if(
+        b.lines, [&](const StudyLine& l) { return l.caption == mine.caption && l.seed == mine.seed; });
+    if (it != b.lines.end()) pairs.emplace_back(&mine, &*it);
+  }
+  return pairs;
+}
+
+Paired compare(const StudyRow& row, const StudyRow& other) {
+  Paired p;
+  p.row = &row, p.other = &other;
+  std::vector<double> gains;
+  for (const auto& [mine, theirs] : matched(row, other)) gains.push_back(mine->psnr - theirs->psnr);
+  p.psnr_gain = estimate(gains);
+  const Means attention = means_of(row, &other, attention_time), dit = means_of(row, &other, dit_time);
+  p.attention_s = attention.first, p.other_attention_s = attention.second;
+  p.dit_s = dit.first, p.other_dit_s = dit.second;
+  return p;
+}
+
+std::vector<Paired> study_pairs(const std::vector<StudyRow>& rows) {
+  std::vector<Paired> pairs;
+  for (const StudyRow& row : rows) {
+    if (row.preset != "tulle") continue;
+    for (const char* rival : kRivals) {
+      const auto it = std::ranges::find_if(rows, [&](const StudyRow& r) {
+        return r.preset == rival && r.grid == row.grid && r.density_asked == row.density_asked;
+      });
+      if (it != rows.end() && !matched(row, *it).empty()) pairs.push_back(compare(row, *it));
+    }
+  }
+  return pairs;
+}
+
+std::string study_table(const std::vector<StudyRow>& rows) {
+  std::string out =
+      "| grid | preset | asked | density | PSNR dB | SSIM | relative L2 | checker | attributes | recall | attention | "
+      "DiT | n "
+      "|\n|---|---|---|---|---|---|---|---|---|---|---|---|---|\n";
+  for (const StudyRow& r : rows) out += table_line(rows, r);
+  const std::vector<Paired> pairs = study_pairs(rows);
+  if (!pairs.empty()) {
+    out +=
+        "\n| grid | tulle against | density | PSNR gain dB | attention time | DiT time | n "
+        "|\n|---|---|---|---|---|---|---|\n";
+    for (const Paired& p : pairs) out += pair_line(p);
+  }
+  return out + density_warnings(rows);
+}
+
+std::string study_records(const std::vector<StudyRow>& rows, const std::string& command) {
+  Records records(command);
+  for (const StudyRow& r : rows) {
+    const StudyRow* dense = baseline_of(rows, r);
+    if (is_checker(r))
+      add_checker(records, r, dense);
+    else if (!is_dense(r))
+      add_row(records, r, dense);
+  }
+  for (const Paired& p : study_pairs(rows)) add_pair(records, p);
+  return records.text();
+}
+
+}  // namespace tulle::cli
