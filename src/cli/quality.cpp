@@ -79,10 +79,15 @@ std::vector<StudyRow> largest(const std::vector<StudyRow>& rows) {
 }  // namespace
 
 std::vector<StudyPreset> study_presets() {
-  return {preset_of("dfsattn", Knob::kSchedule), preset_of("west", Knob::kBudget),
-          preset_of("west+fast", Knob::kBudget), preset_of("topp", Knob::kTopP),
-          preset_of("sparge", Knob::kTopP),      preset_of("window", Knob::kSchedule),
-          preset_of("radial", Knob::kSchedule),  preset_of("tulle", knob_of(load_policy("tulle")))};
+  return {preset_of("dfsattn", Knob::kSchedule),
+          preset_of("west", Knob::kBudget),
+          preset_of("west+fast", Knob::kBudget),
+          preset_of("topp", Knob::kTopP),
+          preset_of("sparge", Knob::kTopP),
+          preset_of("svg2", Knob::kTopP),
+          preset_of("window", Knob::kSchedule),
+          preset_of("radial", Knob::kSchedule),
+          preset_of("tulle", knob_of(load_policy("tulle")))};
 }
 
 StudyPreset study_preset(const std::string& name) {
