@@ -79,6 +79,7 @@ struct BlockPartition {
   std::int64_t text_blocks() const { return block < 1 ? 0 : (sequence.text_tokens + block - 1) / block; }
   std::int64_t count() const { return video_blocks() + text_blocks(); }
   std::int64_t tokens() const { return sequence.tokens(); }
+  std::int64_t first_video_block() const { return sequence.placement == TextPlacement::kPrefix ? text_blocks() : 0; }
   bool is_text(std::int64_t i) const;
   std::int64_t begin(std::int64_t i) const;  // first token of block i; begin(count()) == tokens()
   std::int64_t end(std::int64_t i) const;    // one behind its last token

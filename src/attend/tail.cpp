@@ -60,7 +60,7 @@ BlockMask left_out(const BlockMask& mask, std::int64_t groups, std::int32_t tail
   sequence.grid = {1, 1, static_cast<std::int32_t>(groups)};
   BlockMask rest(mask.batch(), mask.heads(), mask.q(), {sequence, 1}, mask.order());
   const std::int64_t per_block = mask.k().block / tail;
-  const std::int64_t first = mask.k().block_of(mask.k().sequence.video_begin());
+  const std::int64_t first = mask.k().first_video_block();
   for (std::int64_t b = 0; b < mask.batch(); ++b) {
     for (std::int64_t h = 0; h < mask.heads(); ++h) {
       for (std::int64_t q = 0; q < mask.q_blocks(); ++q) {

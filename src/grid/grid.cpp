@@ -4,7 +4,7 @@
 #include <array>
 #include <charconv>
 
-#include "base/fail.hpp"
+#include "base/named.hpp"
 
 namespace tulle {
 namespace {
@@ -67,14 +67,7 @@ const char* to_string(OrderKind kind) {
   return "?";
 }
 
-OrderKind parse_order(std::string_view name) {
-  std::string known;
-  for (OrderKind kind : kOrders) {
-    if (name == to_string(kind)) return kind;
-    known += fmt::format("{}{}", known.empty() ? "" : ", ", to_string(kind));
-  }
-  fail(ErrorCode::kInvalidArgument, "there is no token order \"{}\"; choose one of: {}", name, known);
-}
+OrderKind parse_order(std::string_view name) { return find_named(kOrders, name, "token order"); }
 
 std::span<const OrderKind> all_orders() { return kOrders; }
 

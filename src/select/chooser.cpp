@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include "base/fail.hpp"
+#include "base/named.hpp"
 #include "tulle/rank_map.hpp"
 
 namespace tulle {
@@ -61,14 +61,7 @@ void keep_ties(const ChooseRow& row, std::span<const std::size_t> candidates, fl
 
 std::span<const Chooser> choosers() { return kChoosers; }
 
-const Chooser& find_chooser(std::string_view name) {
-  std::string known;
-  for (const Chooser& c : kChoosers) {
-    if (name == c.name) return c;
-    known += fmt::format("{}{}", known.empty() ? "" : ", ", c.name);
-  }
-  fail(ErrorCode::kInvalidArgument, "there is no chooser \"{}\"; choose one of: {}", name, known);
-}
+const Chooser& find_chooser(std::string_view name) { return find_named(kChoosers, name, "chooser"); }
 
 std::int64_t kept_count(std::int64_t blocks, std::int32_t permille) {
   return std::clamp<std::int64_t>((blocks * permille + 500) / 1000, 1, blocks);

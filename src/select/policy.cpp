@@ -5,6 +5,7 @@
 
 #include "base/file.hpp"
 #include "base/json.hpp"
+#include "base/named.hpp"
 #include "select/chooser.hpp"
 #include "select/scorer.hpp"
 
@@ -130,13 +131,6 @@ constexpr std::array kPresets = {Preset{"dense", dense_preset},   Preset{"dfsatt
                                  Preset{"svg2", svg2_preset},     Preset{"window", window_preset},
                                  Preset{"radial", radial_preset}, Preset{"tulle", tulle_preset}};
 
-const Preset* find_preset(std::string_view name) {
-  const auto it = std::ranges::find_if(kPresets, [&](const Preset& p) { return name == p.name; });
-  return it == kPresets.end() ? nullptr : &*it;
-}
-
-std::string known_presets() { return fmt::format("{}", fmt::join(policy_presets(), ", ")); }
-
 std::int32_t to_int(const Json& value, const char* key, const std::string& where) {
   const bool fits =
       value.is_number_integer() && !(value.is_number_unsigned() && value.get<std::uint64_t>() > INT32_MAX);
@@ -161,23 +155,12 @@ void read_ints(const Json& object, const char* key, std::vector<std::int32_t>& i
 
 void read_budget(const Json& object, BudgetKind& into, const std::string& where) {
   if (!object.contains("budget")) return;
-  const auto name = json_need<std::string>(object, "budget", where);
-  const auto it = std::ranges::find_if(kBudgets, [&](BudgetKind b) { return name == to_string(b); });
-  if (it == kBudgets.end()) {
-    fail(ErrorCode::kBadFile, "{}: there is no budget \"{}\"; choose one of: schedule, uniform, fast, valued", where,
-         name);
-  }
-  into = *it;
+  into = find_named(kBudgets, json_need<std::string>(object, "budget", where), "budget");
 }
 
 void read_shape(const Json& object, BlockShape& into, const std::string& where) {
   if (!object.contains("blocks")) return;
-  const auto name = json_need<std::string>(object, "blocks", where);
-  const auto it = std::ranges::find_if(kShapes, [&](BlockShape b) { return name == to_string(b); });
-  if (it == kShapes.end()) {
-    fail(ErrorCode::kBadFile, "{}: there is no block shape \"{}\"; choose one of: fixed, clusters", where, name);
-  }
-  into = *it;
+  into = find_named(kShapes, json_need<std::string>(object, "blocks", where), "block shape");
 }
 
 void read_schedule(const Json& object, Schedule& s, const std::string& where) {
@@ -191,12 +174,7 @@ void read_schedule(const Json& object, Schedule& s, const std::string& where) {
 
 Policy base_policy(const Json& object, const std::string& where) {
   if (!object.contains("preset")) return {};
-  const auto name = json_need<std::string>(object, "preset", where);
-  const Preset* preset = find_preset(name);
-  if (preset == nullptr) {
-    fail(ErrorCode::kBadFile, "{}: there is no preset \"{}\"; choose one of: {}", where, name, known_presets());
-  }
-  return preset->make();
+  return find_named(kPresets, json_need<std::string>(object, "preset", where), "preset").make();
 }
 
 Policy read_policy(const Json& object, const std::string& where) {
@@ -314,10 +292,10 @@ std::vector<std::string> policy_presets() {
 }
 
 Policy load_policy(std::string_view preset_or_path) {
-  if (const Preset* preset = find_preset(preset_or_path)) return preset->make();
+  if (const Preset* preset = look_up(kPresets, preset_or_path)) return preset->make();
   require(preset_or_path.ends_with(".json"),
           "there is no policy \"{}\"; choose one of: {}, or give the path of a .json file", preset_or_path,
-          known_presets());
+          known_names(kPresets));
   const std::string path(preset_or_path);
   return parse_policy(read_file(path, kMaxFileBytes), path);
 }

@@ -5,7 +5,7 @@
 #include <cmath>
 
 #include "base/checked.hpp"
-#include "base/fail.hpp"
+#include "base/named.hpp"
 
 namespace tulle {
 namespace {
@@ -31,10 +31,6 @@ constexpr std::array kScorers = {
            Pooling::kNone, Pooling::kNone, ScoreExtra::kPlaces, false},
     Scorer{"radial", "a spatial window that halves as the frame distance doubles (Radial Attention)", kMaxSubBlocks,
            score_radial, Pooling::kNone, Pooling::kNone, ScoreExtra::kPlaces, false}};
-
-std::int64_t first_video_sub(const BlockPartition& subs) {
-  return subs.sequence.placement == TextPlacement::kPrefix ? subs.text_blocks() : 0;
-}
 
 // Tokens that one pooled row stands for. Representatives must divide the block as sub-blocks do, so a block that 4 does
 // not divide has 3, 2 or 1.
@@ -63,14 +59,7 @@ void check_places(const Scorer& scorer, const ScoreBlocks& blocks, const BlockPl
 
 std::span<const Scorer> scorers() { return kScorers; }
 
-const Scorer& find_scorer(std::string_view name) {
-  std::string known;
-  for (const Scorer& s : kScorers) {
-    if (name == s.name) return s;
-    known += fmt::format("{}{}", known.empty() ? "" : ", ", s.name);
-  }
-  fail(ErrorCode::kInvalidArgument, "there is no scorer \"{}\"; choose one of: {}", name, known);
-}
+const Scorer& find_scorer(std::string_view name) { return find_named(kScorers, name, "scorer"); }
 
 std::int64_t ScoreInput::q_blocks() const {
   if (places != nullptr) return static_cast<std::int64_t>(places->q.size());
@@ -112,7 +101,7 @@ KeyPanels pack_keys(const PooledTokens& keys, std::int64_t b, std::int64_t head)
 ScoreInput make_score_input(const PooledTokens& queries, const KeyPanels& keys, const BlockPartition& key_subs,
                             std::int64_t b, std::int64_t head, std::int32_t block_q, std::int32_t block_k) {
   const BlockPartition& q_subs = queries.subs;
-  const std::int64_t q_video = first_video_sub(q_subs);
+  const std::int64_t q_video = q_subs.first_video_block();
   const auto q_video_subs = static_cast<std::size_t>(q_subs.video_blocks());
   ScoreInput in;
   in.head_dim = queries.head_dim;
@@ -121,7 +110,7 @@ ScoreInput make_score_input(const PooledTokens& queries, const KeyPanels& keys, 
   in.q_counts = std::span(queries.counts).subspan(static_cast<std::size_t>(b * q_subs.count() + q_video), q_video_subs);
   in.k = keys.values.data();
   in.k_weights = keys.weights;
-  in.k_video = first_video_sub(key_subs);
+  in.k_video = key_subs.first_video_block();
   in.k_video_subs = key_subs.video_blocks();
   in.q_per_block = block_q / q_subs.block;
   in.k_per_block = block_k / key_subs.block;

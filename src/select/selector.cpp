@@ -17,10 +17,6 @@ constexpr std::int64_t kBlocksPerTask = 8;
 
 void set_bit(std::span<std::uint32_t> row, std::int64_t i) { row[static_cast<std::size_t>(i / 32)] |= 1u << (i % 32); }
 
-std::int64_t first_video_block(const BlockPartition& p) {
-  return p.sequence.placement == TextPlacement::kPrefix ? p.text_blocks() : 0;
-}
-
 // The part of a mask that does not depend on scores: text keys for all, everything for text queries.
 void keep_text(BlockMask& mask, std::int64_t b, std::int64_t head) {
   if (mask.q().text_blocks() + mask.k().text_blocks() == 0) return;
@@ -57,7 +53,7 @@ struct HeadChooser {
       }
       std::ranges::fill(kept, std::uint8_t{0});
       chooser.choose(row, kept);
-      pack(kept, mask.row(b, head, first_video_block(mask.q()) + q));
+      pack(kept, mask.row(b, head, mask.q().first_video_block() + q));
     }
   }
 
@@ -89,7 +85,7 @@ struct HeadChooser {
   }
 
   void pack(std::span<const std::uint8_t> kept, std::span<std::uint32_t> row) const {
-    const std::int64_t first = first_video_block(mask.k());
+    const std::int64_t first = mask.k().first_video_block();
     for (std::size_t i = 0; i < kept.size(); ++i) {
       if (kept[i]) set_bit(row, first + static_cast<std::int64_t>(i));
     }
