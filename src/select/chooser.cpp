@@ -18,7 +18,7 @@ constexpr std::array kChoosers = {
     Chooser{"top_k", "a fixed number of blocks a row, those with the largest scores (DFSAttn)", true, false,
             choose_top_k},
     Chooser{"top_p", "the fewest blocks that hold a share of the row's scores, with a floor (FVAttn)", true, false,
-            choose_top_p},
+            choose_top_p, true},
     Chooser{"rank_threshold", "what the rank map keeps at the density, scores unseen (ScalingAttention)", false, true,
             choose_rank_threshold}};
 

@@ -35,6 +35,7 @@ struct Chooser {
   bool needs_scores;
   bool needs_ranks;
   void (*choose)(const ChooseRow& row, std::span<std::uint8_t> kept);
+  bool needs_mass = false;  // scores must be shares of softmax mass (Scorer::is_mass), not just an order
 };
 
 std::span<const Chooser> choosers();

@@ -242,6 +242,17 @@ void check_blocks(const Policy& p) {
           scorer.max_sub_blocks, p.sub_block);
 }
 
+// A share of scores that only order the blocks says nothing about how much of the attention is kept.
+void check_scores(const Policy& p) {
+  if (!find_chooser(p.chooser).needs_mass || find_scorer(p.scorer).is_mass) return;
+  std::vector<Scorer> fit(scorers().begin(), scorers().end());
+  std::erase_if(fit, [](const Scorer& s) { return !s.is_mass; });
+  fail(ErrorCode::kInvalidArgument,
+       "chooser \"{}\" cuts by the share of softmax mass, which scorer \"{}\" does not estimate; choose one of: {}, or "
+       "another chooser",
+       p.chooser, p.scorer, known_names(fit));
+}
+
 // What clusters cannot take is refused, not ignored.
 void check_cluster_blocks(const Policy& p) {
   if (p.blocks == BlockShape::kFixed) return;
@@ -339,7 +350,7 @@ std::string to_json(const Policy& p) {
 void check_policy(const Policy& p) {
   if (!p.sparse) return;
   check_blocks(p);
-  find_chooser(p.chooser);
+  check_scores(p);
   check_schedule(p.schedule, p.budget);
   check_shares(p);
   check_cluster_blocks(p);

@@ -266,6 +266,7 @@ TEST(Choosers, SayWhatTheyNeed) {
   EXPECT_TRUE(find_chooser("top_k").needs_scores && !find_chooser("top_k").needs_ranks);
   EXPECT_TRUE(find_chooser("top_p").needs_scores && !find_chooser("top_p").needs_ranks);
   EXPECT_TRUE(!find_chooser("rank_threshold").needs_scores && find_chooser("rank_threshold").needs_ranks);
+  for (const Chooser& c : choosers()) EXPECT_EQ(c.needs_mass, std::string_view(c.name) == "top_p");
 }
 
 TEST(Choosers, UnknownNamesAreRefused) { EXPECT_THROW(find_chooser("top_q"), Error); }

@@ -9,23 +9,12 @@
 
 #include "select/chooser.hpp"
 #include "select/scorer.hpp"
-#include "tulle/error.hpp"
+#include "tests/support/errors.hpp"
 
 namespace tulle {
 namespace {
 
-// The message of the Error that `body` throws; fails the test when it throws none.
-template <class Body>
-std::string message_of(Body&& body, ErrorCode code) {
-  try {
-    body();
-  } catch (const Error& e) {
-    EXPECT_EQ(e.code(), code) << e.what();
-    return e.what();
-  }
-  ADD_FAILURE() << "nothing was thrown";
-  return "";
-}
+using testing_data::message_of;
 
 std::string refusal(const std::string& json) {
   return message_of([&] { parse_policy(json, "p.json"); }, ErrorCode::kBadFile);
@@ -99,6 +88,8 @@ TEST(Policy, RefusesWhatMakesNoSense) {
                            R"({"preset":"dfsattn","sub_block": 24})",
                            R"({"preset":"dfsattn","sub_block": 0})",
                            R"({"preset":"dfsattn","block_q": "64"})",
+                           R"({"preset":"topp","scorer": "window"})",
+                           R"({"preset":"window","chooser": "top_p"})",
                            R"({"preset":"dfsattn","schedule": {"permille": []}})",
                            R"({"preset":"dfsattn","schedule": {"permille": [0]}})",
                            R"({"preset":"dfsattn","schedule": {"permille": [1001]}})",
@@ -112,6 +103,27 @@ TEST(Policy, RefusesWhatMakesNoSense) {
                            R"({"preset": 7})"}) {
     const std::string message = refusal(text);
     EXPECT_EQ(message.rfind("p.json", 0), 0u) << text << " -> " << message;
+  }
+}
+
+TEST(Policy, TopPTakesOnlyScoresThatAreMass) {
+  for (const Scorer& s : scorers()) {
+    Policy p = load_policy("topp");
+    p.scorer = s.name;
+    if (s.is_mass) {
+      EXPECT_NO_THROW(check_policy(p)) << s.name;
+      continue;
+    }
+    const std::string message = message_of([&] { check_policy(p); });
+    for (const Scorer& other : scorers()) {
+      // Those that fit are listed behind "one of"; this one stands before it.
+      const std::string listed = message.substr(message.find("one of: "));
+      EXPECT_EQ(contains(listed, std::string(other.name) + ","), other.is_mass) << other.name << " in: " << message;
+    }
+    EXPECT_TRUE(contains(message, std::string("\"") + s.name + "\"")) << message;
+    EXPECT_TRUE(contains(refusal(to_json(p)), "softmax mass"));
+    p.chooser = "top_k";
+    EXPECT_NO_THROW(check_policy(p)) << s.name;
   }
 }
 
