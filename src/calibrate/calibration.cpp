@@ -4,8 +4,8 @@
 
 #include "base/checked.hpp"
 #include "base/fail.hpp"
-#include "calibrate/mass.hpp"
 #include "select/chooser.hpp"
+#include "select/head_mass.hpp"
 
 namespace tulle {
 namespace {
@@ -79,6 +79,7 @@ void Calibration::observe(const AttendCall& call, std::int64_t first_head, Const
   require(done_ < total(), "all {} captions are done", total());
   const std::int64_t bin = bin_of_measured(call.step);
   if (bin < 0) return;
+  require(q.batch() == 1, "calibration got a batch of {} samples; run one sample at a time", q.batch());
   require(first_head == 0 && q.heads() == plan_.heads,
           "calibration saw heads {} to {} of {}: run it on one rank, which holds all", first_head,
           first_head + q.heads() - 1, plan_.heads);
@@ -94,7 +95,7 @@ void Calibration::observe(const AttendCall& call, std::int64_t first_head, Const
 void Calibration::measure_blocks(const AttendCall& call, ConstTensorView q, ConstTensorView k, const Threads& threads) {
   std::vector<float> mass(static_cast<std::size_t>(plan_.q.count() * plan_.k.count()));
   for (std::int64_t head = 0; head < plan_.heads; ++head) {
-    HeadMass(q, k, head, plan_.q, plan_.k, threads).blocks(mass, threads);
+    HeadMass(q, k, 0, head, plan_.q, plan_.k, {}, threads).blocks(mass, threads);
     west_.add(call.layer, head, mass);
   }
 }
@@ -106,7 +107,7 @@ void Calibration::measure_rows(const AttendCall& call, std::int64_t bin, ConstTe
   for (std::int64_t head = 0; head < plan_.heads; ++head) {
     const auto rows = stratified_rows(q.tokens(), plan_.rows, row_seed(call, done_, head));
     std::vector<float> mass(rows.size() * columns);
-    HeadMass(q, k, head, plan_.q, plan_.k, threads).rows(rows, mass, threads);
+    HeadMass(q, k, 0, head, plan_.q, plan_.k, {}, threads).rows(rows, mass, threads);
     RowSums sums;
     for (std::size_t i = 0; i < rows.size(); ++i) {
       add_row(std::span(mass).subspan(i * columns, columns), ranks.row(head, plan_.q.block_of(rows[i])), sums);

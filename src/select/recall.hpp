@@ -25,16 +25,11 @@ struct BlockMass {
   }
 };
 
-// By the pooled softmax score with sub-blocks of one token, which is then exact up to f32 rounding. q and k: [batch,
-// tokens, heads, head_dim], f32 or bf16, in memory order; query blocks are those of call.partition, key blocks have
-// `block_k` tokens; of the call only partition and hidden_keys are read. Copies q and k in f32. Throws
-// Error(kInvalidArgument) for shapes that do not fit, Error(kNotFinite) where the mass is no number.
+// HeadMass of every sample and head. q and k: [batch, tokens, heads, head_dim], f32 or bf16, in memory order; query
+// blocks are those of call.partition, key blocks have `block_k` tokens; of the call only partition and hidden_keys are
+// read. Throws Error(kInvalidArgument) for shapes that do not fit, Error(kNotFinite) where the mass is no number.
 BlockMass block_mass(ConstTensorView q, ConstTensorView k, const SelectCall& call, std::int32_t block_k,
                      const Threads& threads);
-
-// The same for every single query: [video tokens][video key blocks] of one (sample, head), in memory order.
-std::vector<float> row_mass(ConstTensorView q, ConstTensorView k, const SelectCall& call, std::int32_t block_k,
-                            std::int64_t b, std::int64_t head, const Threads& threads);
 
 struct Recall {
   double mean = 0, low = 0;  // over the video query blocks of one map; low: the 5th percentile (nearest rank)

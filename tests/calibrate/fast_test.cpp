@@ -7,8 +7,8 @@
 #include <cmath>
 #include <limits>
 
-#include "calibrate/mass.hpp"
 #include "calibrate/west.hpp"
+#include "select/head_mass.hpp"
 #include "tests/calibrate/calibrate_data.hpp"
 #include "tulle/attention.hpp"
 
@@ -37,7 +37,7 @@ RankMap ranks_of(const Call& call, std::int64_t heads) {
   std::vector<float> mass;
   for (std::int64_t h = 0; h < heads; ++h) {
     std::vector<float> one(static_cast<std::size_t>(call.q_blocks.count() * call.k_blocks.count()));
-    HeadMass(call.q.view(), call.k.view(), h, call.q_blocks, call.k_blocks, threads).blocks(one, threads);
+    HeadMass(call.q.view(), call.k.view(), 0, h, call.q_blocks, call.k_blocks, {}, threads).blocks(one, threads);
     mass.insert(mass.end(), one.begin(), one.end());
   }
   return rank_blocks(mass, heads, call.q_blocks, call.k_blocks, OrderKind::kHilbert, 0);
@@ -46,7 +46,7 @@ RankMap ranks_of(const Call& call, std::int64_t heads) {
 std::vector<float> masses_of(const Call& call, std::int64_t head, std::span<const std::int64_t> rows) {
   const Threads threads(2);
   std::vector<float> out(rows.size() * static_cast<std::size_t>(call.k_blocks.count()));
-  HeadMass(call.q.view(), call.k.view(), head, call.q_blocks, call.k_blocks, threads).rows(rows, out, threads);
+  HeadMass(call.q.view(), call.k.view(), 0, head, call.q_blocks, call.k_blocks, {}, threads).rows(rows, out, threads);
   return out;
 }
 

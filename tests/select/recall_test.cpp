@@ -35,6 +35,7 @@
 #include <numeric>
 
 #include "select/chooser.hpp"
+#include "select/head_mass.hpp"
 #include "select/scorer.hpp"
 #include "select_data.hpp"
 #include "structured.hpp"
@@ -423,8 +424,10 @@ TEST(BlockMass, RowsAverageToBlocks) {
   const std::vector<std::pair<std::int64_t, std::int64_t>> hidden = {{65, 69}, {67, 69}};
   call.hidden_keys = hidden;
   const BlockMass mass = block_mass(q.view(), k.view(), call, 8, Threads(1));
-  const std::vector<float> rows = row_mass(q.view(), k.view(), call, 8, 1, 2, Threads(2));
-  ASSERT_EQ(rows.size(), static_cast<std::size_t>(60 * mass.k_blocks));
+  std::vector<std::int64_t> tokens(60);
+  std::iota(tokens.begin(), tokens.end(), std::int64_t{0});
+  std::vector<float> rows(static_cast<std::size_t>(60 * mass.k_blocks));
+  HeadMass(q.view(), k.view(), 1, 2, call.partition, {sequence, 8}, hidden, Threads(2)).rows(tokens, rows, Threads(2));
   for (std::int64_t u = 0; u < mass.q_blocks; ++u)
     for (std::int64_t v = 0; v < mass.k_blocks; ++v) {
       double sum = 0;
@@ -444,7 +447,6 @@ TEST(BlockMass, RefusesWhatDoesNotFit) {
   EXPECT_THROW(block_mass(q.view(), other.view(), call, 8, one), Error);
   EXPECT_THROW(block_mass(q.view(), q.view(), call, 0, one), Error);
   EXPECT_THROW(block_mass(q.view(), bad.view(), call, 8, one), Error);
-  EXPECT_THROW(row_mass(q.view(), q.view(), call, 8, 0, 2, one), Error);
   EXPECT_THROW(recall_of(BlockMask(1, 1, call.partition, call.partition, OrderKind::kRaster),
                          block_mass(q.view(), q.view(), call, 8, one)),
                Error);

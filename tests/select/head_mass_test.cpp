@@ -1,4 +1,4 @@
-#include "calibrate/mass.hpp"
+#include "select/head_mass.hpp"
 
 #include <gtest/gtest.h>
 
@@ -18,7 +18,7 @@ using testing_data::softmax_row;
 std::vector<float> all_blocks(const Call& call, std::int64_t head, int width = 2) {
   const Threads threads(width);
   std::vector<float> out(static_cast<std::size_t>(call.q_blocks.count() * call.k_blocks.count()), -1.0f);
-  HeadMass(call.q.view(), call.k.view(), head, call.q_blocks, call.k_blocks, threads).blocks(out, threads);
+  HeadMass(call.q.view(), call.k.view(), 0, head, call.q_blocks, call.k_blocks, {}, threads).blocks(out, threads);
   return out;
 }
 
@@ -27,7 +27,7 @@ std::vector<float> all_rows(const Call& call, std::int64_t head, int width = 2) 
   std::vector<std::int64_t> rows(static_cast<std::size_t>(call.q_blocks.tokens()));
   std::iota(rows.begin(), rows.end(), std::int64_t{0});
   std::vector<float> out(rows.size() * static_cast<std::size_t>(call.k_blocks.count()), -1.0f);
-  HeadMass(call.q.view(), call.k.view(), head, call.q_blocks, call.k_blocks, threads).rows(rows, out, threads);
+  HeadMass(call.q.view(), call.k.view(), 0, head, call.q_blocks, call.k_blocks, {}, threads).rows(rows, out, threads);
   return out;
 }
 
@@ -81,7 +81,7 @@ TEST(HeadMass, Bf16IsMeasuredAsItsValues) {
   const Threads threads(1);
   std::vector<float> out(static_cast<std::size_t>(call.q_blocks.count() * call.k_blocks.count()));
   const ConstTensorView qv = view_of(q.data(), call.q.shape), kv = view_of(k.data(), call.k.shape);
-  HeadMass(qv, kv, 2, call.q_blocks, call.k_blocks, threads).blocks(out, threads);
+  HeadMass(qv, kv, 0, 2, call.q_blocks, call.k_blocks, {}, threads).blocks(out, threads);
   EXPECT_EQ(out, all_blocks(call, 2));
 }
 
@@ -89,16 +89,18 @@ TEST(HeadMass, RefusesWhatItIsNotFor) {
   const Call& call = ragged();
   const Threads threads(1);
   const auto measure = [&](ConstTensorView q, std::int64_t head, BlockPartition blocks) {
-    HeadMass(q, call.k.view(), head, blocks, call.k_blocks, threads);
+    HeadMass(q, call.k.view(), 0, head, blocks, call.k_blocks, {}, threads);
   };
   EXPECT_NO_THROW(measure(call.q.view(), 0, call.q_blocks));
   EXPECT_THROW(measure(call.q.view(), 3, call.q_blocks), Error) << "no such head";
   BlockPartition text = call.q_blocks;
   text.sequence.text_tokens = 4;
-  EXPECT_THROW(measure(call.q.view(), 0, text), Error);
+  EXPECT_THROW(measure(call.q.view(), 0, text), Error) << "4 tokens too few";
   ConstTensorView two = call.q.view();
   two.shape[0] = 2;
-  EXPECT_THROW(measure(two, 0, call.q_blocks), Error);
+  EXPECT_THROW(measure(two, 0, call.q_blocks), Error) << "another batch than the keys'";
+  const std::vector<std::pair<std::int64_t, std::int64_t>> none;
+  EXPECT_THROW(HeadMass(call.q.view(), call.k.view(), 1, 0, call.q_blocks, call.k_blocks, none, threads), Error);
   ConstTensorView few = call.q.view();
   few.shape[1] -= 1;
   EXPECT_THROW(measure(few, 0, call.q_blocks), Error);
