@@ -226,12 +226,4 @@ Budget fit_budget(const FidelityCurves& curves, double density, BudgetWeights we
   return best;
 }
 
-Budget fit_budget(const FidelityCurves& curves, double density, std::int64_t first_bin) {
-  require(first_bin >= 0 && first_bin < curves.bins, "bin {} does not exist: the curves have {}", first_bin,
-          curves.bins);
-  std::vector<double> weights(static_cast<std::size_t>(curves.bins * curves.layers), 1.0);
-  std::fill_n(weights.begin(), first_bin * curves.layers, 0.0);
-  return fit_budget(curves, density, weights);
-}
-
 }  // namespace tulle

@@ -53,8 +53,6 @@ Budget uniform_budget(const FidelityCurves& curves, double density, BudgetWeight
 // curve over the number of entries; outside what the curves can reach it is the nearest that they can.
 // Throws Error(kInvalidArgument) unless 0 < density <= 1, at least one weight is above 0, and the curves fit their
 // sizes.
-Budget fit_budget(const FidelityCurves& curves, double density, BudgetWeights weights);
-// The same, with the bins before first_bin left out (dense).
-Budget fit_budget(const FidelityCurves& curves, double density, std::int64_t first_bin = 0);
+Budget fit_budget(const FidelityCurves& curves, double density, BudgetWeights weights = {});
 
 }  // namespace tulle
