@@ -124,6 +124,13 @@ TEST(Json, ErrorsNamePlaceAndNearestKey) {
   }
   EXPECT_THROW(json_get<int>(Json{{"n", "text"}}, "n", 0, "p.json"), Error);
   EXPECT_THROW(json_need<int>(Json::object(), "n", "p.json"), Error);
+  for (const char* number :
+       {"3.5", "3.0", "1e3", "2147483648", "-2147483649", "18446744073709551615", "true", "1e300"}) {
+    EXPECT_THROW(json_get<int>(Json{{"n", Json::parse(number)}}, "n", 0, "p.json"), Error) << number;
+  }
+  EXPECT_EQ(json_get<int>(Json{{"n", -2147483647 - 1}}, "n", 0, "p.json"), -2147483647 - 1);
+  EXPECT_EQ(json_get<std::uint64_t>(Json{{"n", ~0ull}}, "n", 0, "p.json"), ~0ull);
+  EXPECT_THROW(json_get<std::uint64_t>(Json{{"n", -1}}, "n", 0, "p.json"), Error);
 }
 
 TEST(File, AtomicWriteLeavesNothingBehindOnFailure) {
