@@ -8,11 +8,13 @@
 
 #include "calibrate/findings.hpp"
 #include "tests/calibrate/calibrate_data.hpp"
+#include "tests/support/errors.hpp"
 
 namespace tulle {
 namespace {
 
 using testing_data::Call;
+using testing_data::message_of;
 
 CalibrationPlan small_plan() {
   CalibrationPlan p;
@@ -48,17 +50,6 @@ void finish(Calibration& c, int width = 1) {
     run_caption(c, width);
     c.end_caption();
   }
-}
-
-std::string error_of(const std::function<void()>& body, ErrorCode code) {
-  try {
-    body();
-  } catch (const Error& e) {
-    EXPECT_EQ(e.code(), code) << e.what();
-    return e.what();
-  }
-  ADD_FAILURE() << "nothing was thrown";
-  return "";
 }
 
 std::span<const std::byte> bytes_of(const std::string& text) { return std::as_bytes(std::span(text)); }
@@ -123,7 +114,7 @@ TEST(Calibration, AStateOfOtherSettingsIsRefusedWithTheReason) {
   const auto refused = [&](const std::function<void(CalibrationPlan&)>& change) {
     CalibrationPlan plan = small_plan();
     change(plan);
-    return error_of([&] { Calibration(plan).restore(bytes_of(state), "x.partial"); }, ErrorCode::kInvalidArgument);
+    return message_of([&] { Calibration(plan).restore(bytes_of(state), "x.partial"); }, ErrorCode::kInvalidArgument);
   };
   EXPECT_NE(refused([](CalibrationPlan& p) { p.steps = 5; }).find("steps is 5 here and 4 there"), std::string::npos);
   EXPECT_NE(refused([](CalibrationPlan& p) {
@@ -151,18 +142,18 @@ TEST(Calibration, DamagedStatesAreRefused) {
     std::string damaged = state;
     damaged[at] = static_cast<char>(damaged[at] ^ 0x41);
     Calibration other(small_plan());
-    error_of([&] { other.restore(bytes_of(damaged), "x"); }, ErrorCode::kBadFile);
+    message_of([&] { other.restore(bytes_of(damaged), "x"); }, ErrorCode::kBadFile);
   }
   for (std::size_t size = 0; size < state.size(); size += 101) {
     Calibration other(small_plan());
-    error_of([&] { other.restore(bytes_of(state.substr(0, size)), "x"); }, ErrorCode::kBadFile);
+    message_of([&] { other.restore(bytes_of(state.substr(0, size)), "x"); }, ErrorCode::kBadFile);
   }
 }
 
 TEST(Calibration, WhatWasNotSeenIsNamed) {
   Calibration c(small_plan());
   run_caption(c, 1, 2);  // steps 0 and 1: the second part is missing
-  const std::string text = error_of([&] { c.end_caption(); }, ErrorCode::kInvalidArgument);
+  const std::string text = message_of([&] { c.end_caption(); }, ErrorCode::kInvalidArgument);
   EXPECT_NE(text.find("step 3, layer 0"), std::string::npos) << text;
 }
 
@@ -185,7 +176,7 @@ TEST(Calibration, RefusesPlansThatMakeNoSense) {
   const auto refused = [](const std::function<void(CalibrationPlan&)>& change) {
     CalibrationPlan plan = small_plan();
     change(plan);
-    error_of([&] { Calibration{plan}; }, ErrorCode::kInvalidArgument);
+    message_of([&] { Calibration{plan}; }, ErrorCode::kInvalidArgument);
   };
   refused([](CalibrationPlan& p) { p.captions.resize(1); });
   refused([](CalibrationPlan& p) { p.captions[0].assign(70'000, 'a'); });

@@ -4,26 +4,21 @@
 #include <algorithm>
 #include <random>
 
-#include "base/hash.hpp"
+#include "tests/support/foreign_bytes.hpp"
 #include "tulle/mask.hpp"
 
 namespace tulle {
 namespace {
 
-constexpr std::size_t kChecksumBytes = 8;
+using testing_data::seal;
+
+constexpr std::size_t kHeaderBytes = 104;
 constexpr std::size_t kWordCountOffset = 96;
 
 Expected<BlockMask> parse(const std::string& bytes) { return parse_mask(std::as_bytes(std::span(bytes)), "test.mask"); }
 
 void write_u64(std::string& bytes, std::size_t at, std::uint64_t value) {
   for (std::size_t i = 0; i < 8; ++i) bytes[at + i] = static_cast<char>(value >> (8 * i));
-}
-
-// Makes the checksum fit, so that what lies behind it is tested.
-void seal(std::string& bytes) {
-  if (bytes.size() < kChecksumBytes) return;
-  const std::size_t body = bytes.size() - kChecksumBytes;
-  write_u64(bytes, body, hash_bytes(std::as_bytes(std::span(bytes).first(body))));
 }
 
 BlockMask sample(std::uint32_t seed, TextPlacement placement = TextPlacement::kSuffix) {
@@ -48,7 +43,7 @@ TEST(MaskFile, StartsAsDocumented) {
   const std::string bytes = serialize(sample(1));
   EXPECT_EQ(bytes.substr(0, 8), "TULLEMSK");
   EXPECT_EQ(bytes[8], 1);
-  EXPECT_EQ(bytes.size(), 104u + 4 * sample(1).words().size() + kChecksumBytes);
+  EXPECT_EQ(bytes.size(), kHeaderBytes + 4 * sample(1).words().size() + kChecksumBytes);
 }
 
 TEST(MaskFile, RefusesAnEmptyMask) { EXPECT_THROW(serialize(BlockMask{}), Error); }
@@ -95,41 +90,13 @@ TEST(MaskFile, RefusesPaddingBits) {
   EXPECT_FALSE(parse(bytes).has_value());
 }
 
-std::string mutated(const std::string& whole, std::mt19937& random) {
-  std::string bytes = whole;
-  const auto changes = static_cast<int>(1 + random() % 6);
-  for (int i = 0; i < changes && !bytes.empty(); ++i) {
-    // Half of the changes hit the header, where the decisions are made.
-    const std::size_t range = random() % 2 == 0 ? std::min<std::size_t>(bytes.size(), 104) : bytes.size();
-    const std::size_t at = random() % range;
-    switch (random() % 5) {
-      case 0:
-        bytes[at] = static_cast<char>(random());
-        break;
-      case 1:
-        bytes[at] = static_cast<char>(bytes[at] ^ (1 << (random() % 8)));
-        break;
-      case 2:
-        bytes[at] = static_cast<char>(random() % 2 == 0 ? 0xff : 0x7f);
-        break;
-      case 3:
-        bytes.resize(random() % (bytes.size() + 64));
-        break;
-      default:
-        bytes.insert(at, 1 + random() % 9, static_cast<char>(random()));
-        break;
-    }
-  }
-  return bytes;
-}
-
 // What is accepted must be exactly what serialize would write; everything else is an error, never a crash.
 TEST(MaskFile, SurvivesMutation) {
   const std::string whole = serialize(sample(6));
   std::mt19937 random(20261130);
   int accepted = 0;
   for (int i = 0; i < 120000; ++i) {
-    std::string bytes = mutated(whole, random);
+    std::string bytes = testing_data::mutated(whole, kHeaderBytes, random);
     if (i % 4 != 0) seal(bytes);
     const auto result = parse(bytes);
     if (!result.has_value()) continue;

@@ -7,7 +7,7 @@
 #include <numeric>
 
 #include "plan/memory.hpp"
-#include "tulle/error.hpp"
+#include "tests/support/errors.hpp"
 
 namespace tulle {
 namespace {
@@ -25,13 +25,7 @@ PlanRequest request_of(std::int64_t tokens, std::int64_t heads, std::int64_t ran
 }
 
 std::string refusal(const PlanRequest& request) {
-  try {
-    make_plan(request);
-  } catch (const Error& e) {
-    EXPECT_EQ(e.code(), ErrorCode::kInvalidArgument);
-    return e.what();
-  }
-  return "";
+  return testing_data::message_of([&] { make_plan(request); });
 }
 
 void expect_mentions(const std::string& text, std::initializer_list<const char*> words) {

@@ -15,6 +15,7 @@
 #include <functional>
 #include <set>
 
+#include "tests/support/errors.hpp"
 #include "tulle/report.hpp"
 
 namespace tulle {
@@ -53,13 +54,8 @@ class MaskPicture : public testing::Test {
   }
   std::filesystem::path path() const { return folder_ / "p.png"; }
   void expect_refused(const std::function<void()>& draw, const std::string& word) const {
-    try {
-      draw();
-      ADD_FAILURE() << "drawn: " << word;
-    } catch (const Error& e) {
-      EXPECT_EQ(e.code(), ErrorCode::kInvalidArgument);
-      EXPECT_NE(std::string(e.what()).find(word), std::string::npos) << e.what();
-    }
+    const std::string message = testing_data::message_of(draw);
+    EXPECT_NE(message.find(word), std::string::npos) << message;
     EXPECT_FALSE(std::filesystem::exists(path()));
   }
 

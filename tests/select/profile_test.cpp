@@ -8,11 +8,13 @@
 #include <limits>
 #include <random>
 
-#include "base/hash.hpp"
 #include "mask/binary.hpp"
+#include "tests/support/foreign_bytes.hpp"
 
 namespace tulle {
 namespace {
+
+using testing_data::seal;
 
 constexpr std::size_t kHeaderBytes = 136;
 const char* const kHash = "0123456789abcdef";
@@ -67,12 +69,6 @@ Profile sample(std::uint32_t seed, const Shape& s = {}) {
 
 Expected<Profile> parse(const std::string& bytes) {
   return parse_profile(std::as_bytes(std::span(bytes)), "test.profile");
-}
-
-void seal(std::string& bytes) {
-  if (bytes.size() < kChecksumBytes) return;
-  bytes.resize(bytes.size() - kChecksumBytes);
-  end_file(bytes);
 }
 
 template <class T>
@@ -287,37 +283,6 @@ TEST(ProfileFile, SaysWhatIsWrong) {
   expect_refused(changed(whole.size() - kChecksumBytes - 4, 2.0f), "density");
 }
 
-std::string mutated(const std::string& whole, std::mt19937& random) {
-  std::string bytes = whole;
-  const auto changes = static_cast<int>(1 + random() % 6);
-  for (int i = 0; i < changes && !bytes.empty(); ++i) {
-    // Half of the changes hit the header, where the decisions are made.
-    const std::size_t range = random() % 2 == 0 ? std::min<std::size_t>(bytes.size(), kHeaderBytes + 40) : bytes.size();
-    const std::size_t at = random() % range;
-    switch (random() % 6) {
-      case 0:
-        bytes[at] = static_cast<char>(random());
-        break;
-      case 1:
-        bytes[at] = static_cast<char>(bytes[at] ^ (1 << (random() % 8)));
-        break;
-      case 2:
-        bytes[at] = static_cast<char>(random() % 2 == 0 ? 0xff : 0x7f);
-        break;
-      case 3:
-        bytes.resize(random() % (bytes.size() + 64));
-        break;
-      case 4:
-        bytes.erase(at, 1 + random() % 9);
-        break;
-      default:
-        bytes.insert(at, 1 + random() % 9, static_cast<char>(random()));
-        break;
-    }
-  }
-  return bytes;
-}
-
 // 6 video tokens and text make as many blocks as 24 video tokens: only the rule against text refuses this.
 TEST(ProfileFile, RefusesTextEvenWhereSizesFit) {
   std::string bytes = serialize(sample(11));
@@ -332,7 +297,7 @@ TEST(ProfileFile, SurvivesMutation) {
   std::mt19937 random(20261130);
   int accepted = 0;
   for (int i = 0; i < 120000; ++i) {
-    std::string bytes = mutated(whole, random);
+    std::string bytes = testing_data::mutated(whole, kHeaderBytes + 40, random);
     if (i % 4 != 0) seal(bytes);
     const auto result = parse(bytes);
     if (!result.has_value()) continue;
