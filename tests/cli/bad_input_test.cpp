@@ -14,11 +14,8 @@ namespace fs = std::filesystem;
 
 const std::string kPrompt = "a large red striped circle moving left over grey waves";
 
-class BadInput : public testing::Test {
+class BadInput : public CommandTest {
  protected:
-  BadInput() : folder_(testing::UnitTest::GetInstance()->current_test_info()->name()) {}
-
-  fs::path model() const { return folder_.path / "model"; }
   fs::path out() const { return folder_.path / "out"; }
 
   Outcome generate(std::vector<std::string> extra = {}, const std::string& prompt = kPrompt) {
@@ -32,7 +29,7 @@ class BadInput : public testing::Test {
       else
         args.push_back(extra[i]), args.push_back(extra[i + 1]);
     }
-    return run_tulle(folder_.path, args);
+    return tulle(args);
   }
 
   // The run failed with this code, in one line that holds all the words, and wrote nothing.
@@ -43,8 +40,6 @@ class BadInput : public testing::Test {
     if (!fs::is_directory(out())) return;
     EXPECT_TRUE(fs::is_empty(out())) << "files were left in the output folder";
   }
-
-  TestFolder folder_;
 };
 
 TEST_F(BadInput, TheSmallModelItselfRuns) {
@@ -177,10 +172,10 @@ TEST_F(BadInput, NoHalfWrittenFileUnderItsFinalName) {
 
 TEST_F(BadInput, MissingModelAndMissingCommand) {
   expect_refusal(generate(), 2, {"model"});
-  EXPECT_EQ(run_tulle(folder_.path, {}).exit, 2);
-  EXPECT_EQ(run_tulle(folder_.path, {"generat"}).exit, 2);
-  EXPECT_EQ(run_tulle(folder_.path, {"generate", "--prompt"}).exit, 2);
-  EXPECT_EQ(run_tulle(folder_.path, {"inspect", folder_.path / "nothing.bin"}).exit, 1);
+  EXPECT_EQ(tulle({}).exit, 2);
+  EXPECT_EQ(tulle({"generat"}).exit, 2);
+  EXPECT_EQ(tulle({"generate", "--prompt"}).exit, 2);
+  EXPECT_EQ(tulle({"inspect", folder_.path / "nothing.bin"}).exit, 1);
 }
 
 TEST_F(BadInput, PartsOfAModelThatDoNotFit) {
@@ -195,19 +190,19 @@ TEST_F(BadInput, PartsOfAModelThatDoNotFit) {
 }
 
 TEST_F(BadInput, UsageErrorsAreOneLineAndJsonToo) {
-  const Outcome o = run_tulle(folder_.path, {"generate", "--json"});
+  const Outcome o = tulle({"generate", "--json"});
   EXPECT_EQ(o.exit, 2);
   EXPECT_EQ(std::count(o.err.begin(), o.err.end(), '\n'), 1) << o.err;
   EXPECT_NE(parse_json(o.out, "stdout").value()["error"]["message"].get<std::string>().find("--prompt"),
             std::string::npos);
-  EXPECT_EQ(run_tulle(folder_.path, {"inspect", "dfsattn", "--out", out() / "x.png"}).exit, 2);
+  EXPECT_EQ(tulle({"inspect", "dfsattn", "--out", out() / "x.png"}).exit, 2);
   expect_refusal(generate({"--threads", "-3"}), 2, {"threads"});
 }
 
 TEST_F(BadInput, ErrorsAsJson) {
   SmallModel().write(model());
   std::vector<std::string> args = {"generate", "--model", model(), "--prompt", "elephant", "--out", out(), "--json"};
-  const Outcome o = run_tulle(folder_.path, args);
+  const Outcome o = tulle(args);
   EXPECT_EQ(o.exit, 2);
   const Json json = parse_json(o.out, "stdout").value();
   EXPECT_EQ(json["error"]["code"], "invalid argument");

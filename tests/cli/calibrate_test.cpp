@@ -14,18 +14,13 @@ namespace {
 
 namespace fs = std::filesystem;
 
-class CalibrateCommand : public testing::Test {
+class CalibrateCommand : public CommandTest {
  protected:
-  CalibrateCommand() : folder_(testing::UnitTest::GetInstance()->current_test_info()->name()) {
-    SmallModel().write(folder_.path / "model");
-  }
+  CalibrateCommand() { SmallModel().write(model()); }
   std::vector<std::string> args(const std::string& out, const std::vector<std::string>& extra = {}) const {
-    std::vector<std::string> all = {"calibrate",  "--model",  folder_.path / "model",
-                                    "--captions", captions(), "--grid",
-                                    "3x8x10",     "--block",  "16",
-                                    "--count",    "3",        "--steps",
-                                    "4",          "--bins",   "2",
-                                    "--out",      file(out)};
+    std::vector<std::string> all = {"calibrate", "--model", model(), "--captions", captions(), "--grid",
+                                    "3x8x10",    "--block", "16",    "--count",    "3",        "--steps",
+                                    "4",         "--bins",  "2",     "--out",      file(out)};
     for (std::size_t i = 0; i < extra.size(); i += 2) {
       const auto at = std::find(all.begin(), all.end(), extra[i]);
       if (at == all.end())
@@ -38,12 +33,10 @@ class CalibrateCommand : public testing::Test {
   }
   static std::string captions() { return TULLE_SOURCE_DIR "/models/tiny/heldout.jsonl"; }
   fs::path file(const std::string& name) const { return folder_.path / name; }
-  Outcome tulle(const std::vector<std::string>& arguments) const { return run_tulle(folder_.path, arguments); }
   Profile profile(const std::string& name) const {
     const std::string bytes = read_file(file(name));
     return parse_profile(std::as_bytes(std::span(bytes)), name).value();
   }
-  TestFolder folder_;
 };
 
 TEST_F(CalibrateCommand, WritesAProfileAndSaysWhatItLearned) {

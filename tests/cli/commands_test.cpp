@@ -17,11 +17,9 @@ namespace fs = std::filesystem;
 const std::string kPrompt =
     "a large red striped circle moving left and a small blue plain square still over grey waves";
 
-class Commands : public testing::Test {
+class Commands : public CommandTest {
  protected:
-  Commands() : folder_(testing::UnitTest::GetInstance()->current_test_info()->name()) { SmallModel().write(model()); }
-  fs::path model() const { return folder_.path / "model"; }
-  Outcome tulle(const std::vector<std::string>& args) const { return run_tulle(folder_.path, args); }
+  Commands() { SmallModel().write(model()); }
   std::vector<std::string> generate_args(const std::string& out, const std::vector<std::string>& extra) const {
     std::vector<std::string> args = {"generate", "--model", model(), "--prompt", kPrompt, "--out", folder_.path / out};
     args.insert(args.end(), extra.begin(), extra.end());
@@ -30,7 +28,6 @@ class Commands : public testing::Test {
   Json report(const std::string& out) const {
     return parse_json(read_file(folder_.path / out / "report.json"), "report.json").value();
   }
-  TestFolder folder_;
 };
 
 TEST_F(Commands, GenerateComparesWithDense) {

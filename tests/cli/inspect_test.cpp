@@ -47,10 +47,8 @@ Profile sample(std::vector<float> union_density) {
   return p;
 }
 
-class Inspect : public testing::Test {
+class Inspect : public CommandTest {
  protected:
-  Inspect() : folder_(testing::UnitTest::GetInstance()->current_test_info()->name()) {}
-
   fs::path write(const char* name, const std::string& bytes) const {
     write_file_atomic(folder_.path / name, bytes);
     return folder_.path / name;
@@ -63,7 +61,7 @@ class Inspect : public testing::Test {
   fs::path picture() const { return folder_.path / "p.png"; }
   Outcome inspect(std::vector<std::string> args) const {
     args.insert(args.begin(), "inspect");
-    return run_tulle(folder_.path, args);
+    return tulle(args);
   }
   // The bytes of the picture that these arguments draw.
   std::string drawn(const fs::path& file, std::vector<std::string> args) const {
@@ -79,8 +77,6 @@ class Inspect : public testing::Test {
     EXPECT_NE(o.err.find(word), std::string::npos) << o.err;
     EXPECT_FALSE(fs::exists(picture()));
   }
-
-  TestFolder folder_;
 };
 
 TEST_F(Inspect, TellsOfAProfileInWords) {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <fcntl.h>
+#include <gtest/gtest.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -69,5 +70,15 @@ class TulleProcess {
 inline Outcome run_tulle(const std::filesystem::path& folder, const std::vector<std::string>& args) {
   return TulleProcess(folder, args).wait();
 }
+
+// A test with a folder of its own, where a model may stand.
+class CommandTest : public testing::Test {
+ protected:
+  CommandTest() : folder_(testing::UnitTest::GetInstance()->current_test_info()->name()) {}
+  std::filesystem::path model() const { return folder_.path / "model"; }
+  Outcome tulle(const std::vector<std::string>& args) const { return run_tulle(folder_.path, args); }
+
+  TestFolder folder_;
+};
 
 }  // namespace tulle
