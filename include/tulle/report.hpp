@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -93,6 +94,12 @@ struct MaskPicture {  // one head's mask, for the page
   std::vector<std::uint8_t> kept;  // [rows * columns], 0 or 1
 };
 
+// Which blocks the pictures are of; all of one run are of the same.
+struct MaskBlocks {
+  BlockPartition q, k;
+  OrderKind order = OrderKind::kRaster;
+};
+
 struct TimelineSpan {  // one thing that happened, for the page's timeline
   std::string name;    // "attention", "select", "communication", "other"
   std::int32_t rank = 0;
@@ -121,14 +128,19 @@ struct RunReport {
   std::vector<std::vector<std::int64_t>> bytes_per_edge;  // [from][to]
   double balance_blocks = 1, balance_time = 1;            // largest over mean, over ranks
   std::int64_t predicted_memory = 0, peak_memory = 0;
-  std::vector<MaskPicture> masks;      // page only
-  std::vector<TimelineSpan> timeline;  // page only
+  // For the page only.
+  std::vector<MaskPicture> masks;
+  std::optional<MaskBlocks> blocks;  // of the masks, so that they are shown in the video, too
+  std::vector<RankMap> rank_maps;    // [layers], of the same blocks, where a profile was given; shown beside the masks
+  std::vector<TimelineSpan> timeline;
 };
 
 std::string report_json(const RunReport& report);
 // Reads a report back; unknown schema numbers and malformed files give Error(kBadFile).
 RunReport parse_report(const std::string& json_text, const std::string& where);
-// The page embeds both videos, the frame sheet and the picture data; it needs no network.
+// The page embeds both videos, the frame sheet and the picture data; it needs no network. Of masks and rank maps it
+// takes 4 MiB at most, thins them out evenly to that, and says how many it left out. Throws Error(kInvalidArgument) for
+// masks and rank maps that do not fit each other.
 void write_report_html(const std::filesystem::path& path, const RunReport& report,
                        const std::filesystem::path& video_mp4, const std::filesystem::path& dense_mp4,
                        const std::filesystem::path& frames_png);

@@ -5,6 +5,7 @@
 #include <limits>
 
 #include "base/system.hpp"
+#include "tulle/profile.hpp"
 #include "tulle/version.hpp"
 
 namespace tulle::cli {
@@ -95,6 +96,17 @@ void fill_run(RunReport& r, const Loaded& loaded, const VideoResult& run) {
   for (const HeadMask& m : run.masks) r.masks.push_back(picture_of(m));
 }
 
+// The rank maps that belong to the masks: the profile's, for this grid, order and block size.
+void fill_blocks(RunReport& r, const VideoRequest& request, const VideoResult& run) {
+  if (run.masks.empty()) return;
+  const BlockMask& mask = run.masks.front().mask;
+  r.blocks = {mask.q(), mask.k(), mask.order()};
+  if (request.profile == nullptr) return;
+  Sequence video;
+  video.grid = request.grid;
+  r.rank_maps = adapt(*request.profile, {video, mask.q().block}, {video, mask.k().block}, mask.order()).ranks;
+}
+
 void fill_comparison(RunReport& r, const VideoResult& run, const VideoResult& dense) {
   r.compared = true;
   r.dense_time = dense.time;
@@ -134,6 +146,7 @@ RunReport make_report(const Loaded& loaded, const VideoRequest& request, const V
   r.shift = request.sampler.shift;
   r.peak_memory = peak_memory();
   fill_run(r, loaded, run);
+  fill_blocks(r, request, run);
   if (dense != nullptr) fill_comparison(r, run, *dense);
   return r;
 }

@@ -39,9 +39,20 @@ const std::string_view kBody = R"html(<main>
 </div>
 <section id="mask-section">
   <h2>Block masks</h2>
-  <p class="hint">One picture a head: a row is a block of queries, a column a block of keys, both in memory order. Coloured blocks are computed.</p>
+  <p class="hint">One picture a head: a row is a block of queries, a column a block of keys, both in memory order. Coloured blocks are computed.<span id="rank-hint" hidden> Beside it the rank map of the profile: the stronger the colour of a block, the smaller the density at which it is kept.</span><span id="left-out" hidden></span></p>
   <div class="masks short" id="masks"></div>
+  <div class="scale" id="rank-scale" hidden><span>kept first</span><i id="rank-ramp"></i><span>kept last</span></div>
   <button class="more" id="more" type="button">Show all</button>
+</section>
+<section id="view-section">
+  <h2>One query block in the video</h2>
+  <p class="hint">All frames of the grid. Outlined: the tokens of the query block. Coloured: the tokens that it attends to. Click a row of a picture above to choose head and query block.</p>
+  <div class="player">
+    <select id="view-head" aria-label="Layer and head"></select>
+    <input id="view-query" type="range" min="0" aria-label="Query block">
+    <span id="view-name"></span>
+  </div>
+  <div id="view"></div>
 </section>
 <section id="time-section">
   <h2>Timeline</h2>

@@ -255,40 +255,184 @@ function steps() {
   });
 }
 
-function paint(canvas, mask) {
-  const bits = atob(mask.bits), style = getComputedStyle(canvas);
-  canvas.width = mask.columns;
-  canvas.height = mask.rows;
-  const pen = canvas.getContext("2d");
-  pen.fillStyle = style.getPropertyValue("--low");
-  pen.fillRect(0, 0, mask.columns, mask.rows);
-  pen.fillStyle = style.getPropertyValue("--high");
-  for (let i = 0; i < mask.rows * mask.columns; ++i) {
-    if (bits.charCodeAt(i >> 3) & (128 >> (i & 7))) pen.fillRect(i % mask.columns, Math.floor(i / mask.columns), 1, 1);
+const bytes_of = text => Uint8Array.from(atob(text), c => c.charCodeAt(0));
+const plane = data.blocks;  // which blocks the pictures are of, and where they stand in the video; null if unknown
+for (const mask of data.masks) {
+  mask.bits = bytes_of(mask.bits);
+  if (mask.ranks) mask.ranks = bytes_of(mask.ranks);
+}
+
+// A colour of the style sheet, "#rrggbb", as three numbers.
+function tone(name) {
+  const text = getComputedStyle(document.documentElement).getPropertyValue("--" + name).trim();
+  return [1, 3, 5].map(i => parseInt(text.slice(i, i + 2), 16));
+}
+
+const kept_at = (mask, q, k) => {
+  const i = q * mask.columns + k;
+  return (mask.bits[i >> 3] & (128 >> (i & 7))) !== 0;
+};
+
+// The rank of video blocks q, k; the smallest of its cell where the picture is folded.
+const rank_at = (mask, q, k) => mask.ranks[Math.floor(q / mask.fold) * Math.ceil(plane.k / mask.fold) +
+                                           Math.floor(k / mask.fold)];
+
+// From the smallest rank to the largest by the root: most of what is kept has a small one.
+function rank_tone(rank, low, high) {
+  const t = Math.sqrt((rank - 1) / 254);
+  return high.map((h, i) => h + t * (low[i] - h));
+}
+
+// Paints a canvas of rows x columns cells; colour(row, column) is three numbers.
+function paint(canvas, rows, columns, colour) {
+  canvas.width = columns;
+  canvas.height = rows;
+  const pen = canvas.getContext("2d"), image = pen.createImageData(columns, rows);
+  for (let row = 0, at = 0; row < rows; ++row) {
+    for (let column = 0; column < columns; ++column) {
+      for (const part of colour(row, column)) image.data[at++] = part;
+      image.data[at++] = 255;
+    }
   }
+  pen.putImageData(image, 0, 0);
+}
+
+function paint_mask(canvas, mask) {
+  const low = tone("low"), high = tone("high");
+  paint(canvas, mask.rows, mask.columns, (q, k) => kept_at(mask, q, k) ? high : low);
+}
+
+function paint_ranks(canvas, mask) {
+  const low = tone("low"), high = tone("high"), columns = Math.ceil(plane.k / mask.fold);
+  paint(canvas, Math.ceil(plane.q / mask.fold), columns, (q, k) => rank_tone(mask.ranks[q * columns + k], low, high));
 }
 
 function kept(mask) {
-  const bits = atob(mask.bits);
   let count = 0;
-  for (let i = 0; i < bits.length; ++i) for (let b = bits.charCodeAt(i); b; b &= b - 1) ++count;
+  for (const byte of mask.bits) for (let b = byte; b; b &= b - 1) ++count;
   return count / (mask.rows * mask.columns);
 }
 
+// One head: its mask, and beside it its ranks. Clicking a row chooses it for the view.
+function head_figure(mask, number, drawn) {
+  const name = "layer " + mask.layer + ", head " + mask.head, both = el("div", {class: "both"});
+  const add = (what, rows, first, painter) => {  // `first`: rows of text before those of the video
+    const canvas = el("canvas", {role: "img", "aria-label": what + " of " + name});
+    canvas.onclick = event => choose(number, Math.floor(event.offsetY / canvas.clientHeight * rows) - first);
+    both.append(canvas);
+    drawn.push(() => painter(canvas, mask));
+  };
+  add("mask", mask.rows, plane ? plane.q_first : 0, paint_mask);
+  if (mask.ranks) add("rank map", plane.q, 0, paint_ranks);
+  return el("figure", {}, both, el("figcaption", {}, el("span", {}, "L" + mask.layer + " H" + mask.head),
+                                   el("span", {}, percent(kept(mask)))));
+}
+
+const redrawn = [];  // what is painted anew when the colours change
+
 function masks() {
   $("mask-section").hidden = !data.masks.length;
-  const drawn = data.masks.map(mask => {
-    const canvas = el("canvas", {role: "img", "aria-label": "mask of layer " + mask.layer + ", head " + mask.head});
-    $("masks").append(el("figure", {}, canvas, el("figcaption", {},
-      el("span", {}, "L" + mask.layer + " H" + mask.head), el("span", {}, percent(kept(mask))))));
-    return () => paint(canvas, mask);
-  });
-  const all = () => drawn.forEach(d => d());
-  all();
-  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", all);
+  const ranked = data.masks.some(mask => mask.ranks);
+  $("masks").classList.toggle("pairs", ranked);
+  $("rank-hint").hidden = $("rank-scale").hidden = !ranked;
+  const stops = Array.from({length: 9}, (_, i) => "color-mix(in srgb, var(--low) " + (100 * Math.sqrt(i / 8)).toFixed(0) +
+                                                  "%, var(--high))");
+  $("rank-ramp").style.background = "linear-gradient(to right, " + stops.join(", ") + ")";
+  $("left-out").hidden = !data.masks_left_out;
+  $("left-out").textContent = " " + data.masks_left_out + " of " + (data.masks_left_out + data.masks.length) +
+                              " heads are left out to keep this page small.";
+  data.masks.forEach((mask, number) => $("masks").append(head_figure(mask, number, redrawn)));
   $("more").hidden = data.masks.length <= 24;
   $("more").textContent = "Show all " + data.masks.length;
   $("more").onclick = () => { $("masks").classList.remove("short"); $("more").hidden = true; };
+}
+
+// --- one query block in the video ---
+
+const chosen = {head: 0, query: 0};
+
+// Block numbers of all tokens, raster order, from two bytes each.
+function block_numbers(text) {
+  const bytes = bytes_of(text);
+  return Array.from({length: bytes.length / 2}, (_, i) => bytes[2 * i] + 256 * bytes[2 * i + 1]);
+}
+
+// Frames side by side, as many a row as gives the largest tokens on `wide` pixels in a picture no taller than wide.
+function frame_sheet(wide) {
+  const [frames, height, width] = report.grid, gap = 6;
+  let best = null;
+  for (let across = 1; across <= frames; ++across) {
+    const down = Math.ceil(frames / across);
+    const side = Math.min((wide - gap * (across - 1)) / (across * width), (wide / 2 - gap * (down - 1)) / (down * height));
+    if (!best || side > best.side) best = {across, down, side};
+  }
+  best.side = Math.max(2, Math.min(18, Math.floor(best.side)));
+  const step = {x: width * best.side + gap, y: height * best.side + gap};
+  return {...best, width: best.across * step.x - gap, height: best.down * step.y - gap,
+          x: f => f % best.across * step.x, y: f => Math.floor(f / best.across) * step.y};
+}
+
+// Every token in the colour of its key block, the tokens of the query block outlined.
+function paint_video(canvas, colour) {
+  const sheet = frame_sheet(1120), [frames, height, width] = report.grid, s = sheet.side, pen = canvas.getContext("2d");
+  canvas.width = sheet.width;
+  canvas.height = sheet.height;
+  const line = Math.max(1, Math.floor(s / 4));
+  const inside = (f, y, x) => y >= 0 && y < height && x >= 0 && x < width &&
+                              plane.q_of[(f * height + y) * width + x] === chosen.query;
+  const outline = "rgb(" + tone("select").join() + ")";
+  for (let f = 0, at = 0; f < frames; ++f) for (let y = 0; y < height; ++y) for (let x = 0; x < width; ++x, ++at) {
+    const left = sheet.x(f) + x * s, top = sheet.y(f) + y * s;
+    pen.fillStyle = "rgb(" + colour(plane.k_of[at]).map(Math.round).join() + ")";
+    pen.fillRect(left, top, s, s);
+    if (!inside(f, y, x)) continue;
+    pen.fillStyle = outline;
+    if (!inside(f, y - 1, x)) pen.fillRect(left, top, s, line);
+    if (!inside(f, y + 1, x)) pen.fillRect(left, top + s - line, s, line);
+    if (!inside(f, y, x - 1)) pen.fillRect(left, top, line, s);
+    if (!inside(f, y, x + 1)) pen.fillRect(left + s - line, top, line, s);
+  }
+}
+
+function draw_view() {
+  const mask = data.masks[chosen.head], low = tone("low"), high = tone("high"), q = chosen.query;
+  const views = [["Kept by the mask", k => kept_at(mask, plane.q_first + q, plane.k_first + k) ? high : low]];
+  if (mask.ranks) views.push(["Ranks of the profile", k => rank_tone(rank_at(mask, q, k), low, high)]);
+  $("view").replaceChildren(...views.map(([name, colour]) => {
+    const canvas = el("canvas", {role: "img", "aria-label": name});
+    paint_video(canvas, colour);
+    return el("figure", {}, canvas, el("figcaption", {}, el("span", {}, name)));
+  }));
+  $("view-name").textContent = "query block " + q + " of " + plane.q;
+  $("view-head").value = String(chosen.head);
+  $("view-query").value = String(q);
+  Array.from($("masks").children).forEach((figure, i) => figure.classList.toggle("chosen", i === chosen.head));
+}
+
+function choose(head, query) {
+  if (!plane || !plane.q_of) return;
+  chosen.head = head;
+  chosen.query = Math.min(Math.max(query, 0), plane.q - 1);
+  draw_view();
+}
+
+function view() {
+  const here = data.masks.length > 0 && plane !== null && plane.q_of !== "";
+  $("view-section").hidden = !here;
+  if (here) {
+    plane.q_of = block_numbers(plane.q_of);
+    plane.k_of = block_numbers(plane.k_of);
+    data.masks.forEach((mask, i) => $("view-head").append(
+      el("option", {value: i}, "layer " + mask.layer + ", head " + mask.head)));
+    $("view-query").max = String(plane.q - 1);
+    $("view-head").onchange = () => choose(Number($("view-head").value), chosen.query);
+    $("view-query").oninput = () => choose(chosen.head, Number($("view-query").value));
+    chosen.query = plane.centre;
+    redrawn.push(draw_view);
+  }
+  const all = () => redrawn.forEach(draw => draw());
+  all();
+  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", all);
 }
 
 // A round step that divides `span` into about `count` parts.
@@ -367,7 +511,7 @@ function facts() {
   $("foot").textContent = "Written by Tulle " + report.tulle.version + ", commit " + report.tulle.commit + ".";
 }
 
-for (const part of [header, tiles, clips, bars, heat, steps, masks, timeline, edges, routes, facts]) part();
+for (const part of [header, tiles, clips, bars, heat, steps, masks, view, timeline, edges, routes, facts]) part();
 )js";
 
 }  // namespace tulle::page

@@ -59,7 +59,7 @@ figcaption span + span { color: var(--soft); }
 button { font: inherit; color: var(--ink); background: transparent; border: 1px solid var(--line); border-radius: 9px;
   padding: 5px 14px; cursor: pointer; min-width: 84px; }
 button:hover { border-color: var(--accent); }
-button:focus-visible, input:focus-visible, summary:focus-visible { outline: 2px solid var(--accent); outline-offset: 2px; }
+button:focus-visible, input:focus-visible, select:focus-visible, summary:focus-visible { outline: 2px solid var(--accent); outline-offset: 2px; }
 input[type=range] { flex: 1; accent-color: var(--accent); min-width: 60px; }
 .sheet { width: 100%; margin-top: 16px; border-radius: 6px; display: block; }
 
@@ -96,6 +96,13 @@ svg .dot { fill: var(--card); stroke: var(--accent); stroke-width: 2; }
   border: 1px solid var(--line); }
 .masks figcaption { font-size: 12px; padding-top: 4px; white-space: nowrap; }
 .masks.short figure:nth-child(n+25) { display: none; }
+.masks.pairs { grid-template-columns: repeat(auto-fill, minmax(232px, 1fr)); }
+.masks .both { display: grid; grid-auto-flow: column; grid-auto-columns: minmax(0, 1fr); gap: 4px; cursor: crosshair; }
+.masks figure.chosen canvas { border-color: var(--select); }
+#view figure { margin-top: 14px; }
+#view canvas { display: block; max-width: 100%; }
+select { font: inherit; color: var(--ink); background: var(--card); border: 1px solid var(--line); border-radius: 9px;
+  padding: 5px 10px; }
 .more { margin-top: 14px; }
 
 .scroll { overflow-x: auto; }
@@ -116,6 +123,7 @@ footer { color: var(--soft); font-size: 12.5px; margin-top: 22px; }
   .tiles { padding: 0; } .tile { flex-basis: 40%; } .tile .value { font-size: 24px; }
   .bar { grid-template-columns: 62px minmax(0, 1fr) 60px; gap: 8px; font-size: 13px; }
   .masks { grid-template-columns: repeat(auto-fill, minmax(84px, 1fr)); gap: 10px; }
+  .masks.pairs { grid-template-columns: repeat(auto-fill, minmax(150px, 1fr)); }
   .heat .cell { font-size: 0; }
 }
 @media print { section { break-inside: avoid; box-shadow: none; } .player, .more { display: none; } }
