@@ -19,7 +19,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr int kTrials = 9;   // of a knob that is found by trial
+constexpr int kTrials = 8;   // of a knob that is found by trial
 constexpr int kVersion = 2;  // of what a key stands for
 
 std::string hash_text(const std::string& text) {
@@ -247,7 +247,7 @@ std::int32_t Study::find_top_p(const StudyPart& part, const Wish& wish) {
     const double density = run_one(task_at(middle)).density;
     if (std::abs(density - *wish.density) < std::abs(best_density - *wish.density))
       best = middle, best_density = density;
-    if (std::abs(best_density - *wish.density) <= kDensityTolerance / 4) break;
+    if (std::abs(best_density - *wish.density) <= kDensityTolerance / 2) break;
     (density > *wish.density ? high : low) = density > *wish.density ? middle - 1 : middle + 1;
   }
   const OrderedJson found = {{"preset", wish.preset.name},
