@@ -35,8 +35,12 @@ TEST_P(Corpus, FilesAreAcceptedOrRefusedAsTheirNamesSay) {
     bool accepted = false;
     ASSERT_NO_THROW(accepted = run(GetParam(), read_file(file)));
     (accepted ? valid : refused) += 1;
-    if (name.starts_with("valid-")) EXPECT_TRUE(accepted);
-    if (name.starts_with("refused-")) EXPECT_FALSE(accepted);
+    if (name.starts_with("valid-")) {
+      EXPECT_TRUE(accepted);
+    }
+    if (name.starts_with("refused-")) {
+      EXPECT_FALSE(accepted);
+    }
   }
   EXPECT_GE(valid, 2);
   EXPECT_GE(refused, 2);
