@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "base/fail.hpp"
+#include "base/named.hpp"
 
 namespace tulle::cli {
 namespace {
@@ -109,12 +110,9 @@ std::vector<StudyPart> checker_plan(const StudyChoice& c) {
 std::vector<StudyPart> ablation_plan(const std::string& name, const StudyChoice& c,
                                      std::span<const std::shared_ptr<const Profile>> profiles) {
   check_choice(c);
-  const auto it = std::ranges::find(ablations(), name, [](const Ablation& a) { return std::string_view(a.name); });
-  std::vector<std::string> names;
-  for (const Ablation& a : ablations()) names.emplace_back(a.name);
-  require(it != ablations().end(), "there is no ablation \"{}\"; choose one of: {}", name, fmt::join(names, ", "));
+  const Ablation& ablation = find_named(ablations(), name, "ablation");
   require(c.presets.size() <= 1, "an ablation starts from one preset, and --preset names {}", c.presets.size());
-  std::vector<Wish> rows = it->rows({study_preset(c.presets.empty() ? "tulle" : c.presets[0]), profiles});
+  std::vector<Wish> rows = ablation.rows({study_preset(c.presets.empty() ? "tulle" : c.presets[0]), profiles});
   for (Wish& row : rows) row.preset.name = fmt::format("ablation/{}/{}", name, row.preset.name);
   std::vector<StudyPart> parts;
   for (const Published& p : of_grids(or_default(c.grids, {kMainGrid}))) {
