@@ -11,7 +11,7 @@ namespace tulle {
 namespace {
 
 void check_plan(const CalibrationPlan& p) {
-  require(p.captions.size() >= 2, "{} captions are too few to rank blocks by: give at least 2", p.captions.size());
+  require(!p.captions.empty(), "no caption is given to rank blocks by: give at least 1");
   require(!p.fast_captions.empty(), "no caption is left to measure fidelity on: give at least 1");
   require(static_cast<std::int64_t>(p.captions.size()) <= Profile::kMaxCaptions,
           "{} captions are more than the {} of a profile", p.captions.size(), Profile::kMaxCaptions);

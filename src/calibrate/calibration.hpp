@@ -35,7 +35,7 @@ struct CalibrationPlan {
   std::int32_t steps = 8;                  // of every run
   std::int32_t bins = 8;                   // parts of the run; one step of each is measured, so at most `steps`
   std::int64_t rows = 64;                  // query rows per call and head that fidelity is measured on
-  std::vector<std::string> captions;       // for the rank maps, at least 2
+  std::vector<std::string> captions;       // for the rank maps, at least 1
   std::vector<std::string> fast_captions;  // for the curves, at least 1
   // What else the result depends on (seed, sampler, ...), as name and value: a saved state of other values is refused.
   std::vector<std::pair<std::string, std::string>> settings;

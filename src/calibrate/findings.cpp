@@ -56,6 +56,10 @@ std::string layer_words(const Findings& f) {
 std::string union_words(const Findings& f) {
   if (f.union_density <= 0)
     return "Captions: rows of fewer than four blocks have no best 25 %: nothing is said of the union.\n";
+  if (f.captions == 1)
+    return fmt::format(
+        "Captions: one caption's best 25 % are {:.1f} % of the blocks; whether others would add to them takes two.\n",
+        100 * f.union_density);
   return fmt::format(
       "Captions: the union of each caption's best 25 % covers {:.1f} % of the blocks; the last quarter of the captions "
       "added {:.1f} points: {}. The union of all but the last keeps {:.1f} % of the last one's mass.\n",
@@ -89,7 +93,8 @@ Findings find(const Profile& profile) {
   const std::size_t before = std::max<std::size_t>(1, captions - (captions + 3) / 4);
   f.union_density = static_cast<double>(profile.union_density.back());
   f.last_quarter = f.union_density - static_cast<double>(profile.union_density[before - 1]);
-  f.settled = f.last_quarter <= kSettledShare * f.union_density;
+  f.captions = captions;
+  f.settled = captions > 1 && f.last_quarter <= kSettledShare * f.union_density;
   f.held_out_mass = static_cast<double>(profile.held_out_mass);
   return f;
 }

@@ -12,6 +12,7 @@
 #include "base/system.hpp"
 #include "calibrate/calibration.hpp"
 #include "calibrate/findings.hpp"
+#include "cli/captions.hpp"
 #include "cli/command.hpp"
 #include "cli/video_run.hpp"
 #include "dit/model_hash.hpp"
@@ -42,39 +43,13 @@ struct Options {
   fs::path partial() const { return out + ".partial"; }
 };
 
-std::string caption_of(const std::string& line, bool json, const std::string& where) {
-  if (!json) return line;
-  const Json object = parse_json(line, where).value();
-  if (!object.is_object() || !object.contains("caption") || !object["caption"].is_string()) {
-    fail(ErrorCode::kBadFile, "{}: a line must be an object with a text \"caption\"", where);
-  }
-  return object["caption"].get<std::string>();
-}
-
-// One caption a line: as text, or in a .jsonl as the key "caption". Empty lines do not count.
-std::vector<std::string> read_captions(const fs::path& path) {
-  const std::string text = read_file(path, std::size_t{1} << 26);
-  const bool json = path.extension() == ".jsonl";
-  std::vector<std::string> captions;
-  std::size_t line_number = 0;
-  for (std::size_t at = 0; at < text.size(); ++line_number) {
-    const std::size_t end = std::min(text.find('\n', at), text.size());
-    std::string line = text.substr(at, end - at);
-    if (!line.empty() && line.back() == '\r') line.pop_back();
-    at = end + 1;
-    if (line.empty()) continue;
-    captions.push_back(caption_of(line, json, fmt::format("{}:{}", path.string(), line_number + 1)));
-  }
-  return captions;
-}
-
 void choose_captions(const Options& o, CalibrationPlan& plan) {
   const fs::path path = o.captions.empty() ? fs::path(o.model) / "heldout.jsonl" : fs::path(o.captions);
   const std::vector<std::string> all = read_captions(path);
   const std::int64_t skip = o.skip.value_or(o.captions.empty() ? kGateCaptions : 0);
   const std::int64_t there = std::max<std::int64_t>(0, static_cast<std::int64_t>(all.size()) - skip);
   const std::int64_t count = o.count.value_or(o.captions.empty() ? kDefaultCaptions : there - o.fidelity_count);
-  require(count >= 2 && o.fidelity_count >= 1, "--count {}, --fidelity-count {}: use at least 2 and 1", count,
+  require(count >= 1 && o.fidelity_count >= 1, "--count {}, --fidelity-count {}: use at least 1 of each", count,
           o.fidelity_count);
   require(count <= there - o.fidelity_count,
           "{} has {} captions behind the first {}, but {} + {} are needed: give fewer", path.string(), there, skip,

@@ -14,8 +14,11 @@ namespace {
 
 constexpr std::int32_t kSparseSteps = kStudySteps - kStudyDenseSteps;
 
+constexpr std::int32_t kHighestFloor = 50;  // with more, the lowest density of the study cannot be met
+
 StudyPreset preset_of(const char* name, Knob knob) {
   StudyPreset p{name, load_policy(name), knob};
+  p.policy.floor = std::min(p.policy.floor, kHighestFloor);
   Schedule& s = p.policy.schedule;
   p.policy.dense_layers.clear();
   s.reference_steps = kStudySteps;

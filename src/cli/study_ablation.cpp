@@ -118,7 +118,7 @@ Rows warm_up(const AblationInput&) {
 Rows caption_counts(const AblationInput& in) {
   require(
       in.profiles.size() >= 2,
-      "ablation captions compares profiles: make them with tulle calibrate --count 2, 4, 8, 16, 32, and give each with "
+      "ablation captions compares profiles: make them with tulle calibrate --count 1, 2, 4, 8, 16, 32, and give each with "
       "--profile");
   Rows rows;
   for (const auto& profile : in.profiles) {

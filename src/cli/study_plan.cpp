@@ -44,11 +44,6 @@ std::vector<Published> of_grids(const std::vector<std::string>& grids) {
   return wanted;
 }
 
-void check_choice(const StudyChoice& c) {
-  require(c.captions >= 0 && c.seeds >= 0, "--count {} --seeds {}: both must be at least 1", c.captions, c.seeds);
-  for (const double d : c.densities) require(d > 0 && d <= 1, "--density {}: densities are in (0, 1]", d);
-}
-
 int or_default(int chosen, int published) { return chosen > 0 ? chosen : published; }
 
 template <class T>
@@ -80,6 +75,11 @@ StudyPart part_of(const Published& p, const StudyChoice& c) {
 }
 
 }  // namespace
+
+void check_choice(const StudyChoice& c) {
+  require(c.captions >= 0 && c.seeds >= 0, "--count {} --seeds {}: both must be at least 1", c.captions, c.seeds);
+  for (const double d : c.densities) require(d > 0 && d <= 1, "--density {}: densities are in (0, 1]", d);
+}
 
 std::vector<StudyPart> study_plan(const StudyChoice& c) {
   check_choice(c);

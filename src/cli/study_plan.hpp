@@ -17,6 +17,9 @@ struct StudyChoice {
   int captions = 0, seeds = 0;
 };
 
+// Throws Error(kInvalidArgument) for counts and densities that there are not.
+void check_choice(const StudyChoice& choice);
+
 // The published study. 9x16x16: all presets at D = 0.55, 0.40, 0.25, 0.15, 8 captions x 2 seeds; 13x20x24: dfsattn,
 // west+fast, topp and tulle at D = 0.40 and 0.25, 4 captions x 1 seed. Another grid gets what 9x16x16 has. Throws
 // Error(kInvalidArgument) for unknown names and counts below 1.

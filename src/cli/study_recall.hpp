@@ -7,9 +7,16 @@
 
 namespace tulle::cli {
 
-// Sees the attention calls of a run. At every sixth step of the study (4, 10, ..., 28), in the conditional branch, it
-// works out the true mass of all blocks, which costs as much as dense scores, and what the mask keeps of it. Dense
-// calls, and policies without a BlockMask, give nothing. For runs of one rank.
+// Masses are looked at in the conditional branch, at steps 4, 10, ..., 28 of 30: every sixth.
+bool is_sampled(const AttendCall& call);
+std::vector<std::int32_t> sampled_steps(std::int32_t steps);
+
+// The 5th percentile (nearest rank); kUnknown of no values.
+double fifth_percentile(std::vector<double> values);
+
+// Sees the attention calls of a run. At those that are sampled it works out the true mass of all blocks, which costs as
+// much as dense scores, and what the mask keeps of it. Dense calls, and policies without a BlockMask, give nothing. For
+// runs of one rank.
 class RecallMeter {
  public:
   explicit RecallMeter(int threads) : threads_(threads) {}

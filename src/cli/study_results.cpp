@@ -6,15 +6,12 @@
 #include <array>
 #include <cmath>
 
-#include "base/json.hpp"
-#include "base/system.hpp"
-#include "tulle/version.hpp"
+#include "cli/study_records.hpp"
 
 namespace tulle::cli {
 namespace {
 
 constexpr std::string_view kChecker = "checker/";
-constexpr const char* kMainGrid = "9x16x16";  // its records have no grid in their names
 constexpr std::array kRivals = {"dfsattn", "west+fast", "topp"};
 
 bool is_checker(const StudyRow& r) { return r.preset.starts_with(kChecker); }
@@ -94,57 +91,14 @@ std::string density_warnings(const std::vector<StudyRow>& rows) {
   return out;
 }
 
-// One figure of a record file.
-struct Figure {
-  const char* metric;
-  const char* unit;
-  bool higher_is_better;
-  Estimate value;
-  std::string baseline;
-  double baseline_value = kUnknown;
-};
-
-OrderedJson known(double v) { return std::isfinite(v) ? OrderedJson(v) : OrderedJson(nullptr); }
-
-class Records {
- public:
-  explicit Records(std::string command)
-      : command_(std::move(command)), machine_(fmt::format("{}, {} cores", cpu_name(), cpu_count())) {}
-
-  void add(const std::string& name, const Figure& f) {
-    if (f.value.n == 0) return;
-    list_.push_back({{"bench", "quality"},
-                     {"name", name},
-                     {"metric", f.metric},
-                     {"unit", f.unit},
-                     {"better", f.higher_is_better ? "higher" : "lower"},
-                     {"value", known(f.value.mean)},
-                     {"spread", known(f.value.half_width)},
-                     {"n", f.value.n},
-                     {"baseline", f.baseline},
-                     {"baseline_value", known(f.baseline_value)},
-                     {"ratio", known(f.value.mean / f.baseline_value)},
-                     {"machine", machine_},
-                     {"commit", commit()},
-                     {"date", utc_date()},
-                     {"command", command_}});
-  }
-  std::string text() const { return list_.dump(1) + "\n"; }
-
- private:
-  std::string command_, machine_;
-  OrderedJson list_ = OrderedJson::array();
-};
-
 std::string record_name(const StudyRow& r, const std::string& what) {
-  const std::string grid = r.grid == kMainGrid ? "" : r.grid + "/";
   const std::string density = r.density_asked > 0 ? fmt::format("/density{:.2f}", r.density_asked / 1000.0) : "";
-  return grid + what + density;
+  return grid_prefix(r.grid) + what + density;
 }
 
 // The name of a dense row says no density.
 std::string checker_name(const StudyRow& r) {
-  return is_dense(r) ? (r.grid == kMainGrid ? "" : r.grid + "/") + r.preset : record_name(r, r.preset);
+  return is_dense(r) ? grid_prefix(r.grid) + r.preset : record_name(r, r.preset);
 }
 
 template <class Field>

@@ -109,14 +109,15 @@ Policy radial_preset() {
   return p;
 }
 
-// What each of the systems above does best: DFSAttn's scores choose the blocks, the profile says how many each head is
-// worth, early steps get more, and dropped blocks count as means.
+// What pays of the systems above, without a profile: DFSAttn's scores from finer sub-blocks, a density that falls to a
+// sixth over the run, and dropped blocks that count as means. docs/quality.md says what else was tried.
 Policy tulle_preset() {
   Policy p = sparse_base("tulle");
-  p.budget = BudgetKind::kValued;
-  p.density = 250;
-  p.fall = 10;
-  p.schedule.interval = 3;
+  p.sub_block = 8;
+  p.schedule = {.reference_steps = 30,
+                .dense_steps = 2,
+                .interval = 3,
+                .permille = {367, 301, 246, 202, 165, 136, 111, 91, 75, 61}};
   p.tail = 64;
   return p;
 }
@@ -371,8 +372,8 @@ StepRule rule_for(const Policy& p, std::int32_t step, std::int32_t steps, std::i
   }
   const std::int64_t interval = (at - s.dense_steps) / s.interval;
   const std::int64_t listed = std::min(interval, static_cast<std::int64_t>(s.permille.size()) - 1);
-  // The last density's mask is kept to the end, as DFSAttn does; clusters have no densities and follow the tokens.
-  const std::int64_t id = p.blocks == BlockShape::kClusters ? interval : listed;
+  // The last density's mask is kept to the end, as DFSAttn does; a share of the scores has no densities to run out of.
+  const std::int64_t id = p.chooser == "top_p" ? interval : listed;
   return {false, s.permille[static_cast<std::size_t>(listed)], static_cast<std::int32_t>(id)};
 }
 

@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "base/fail.hpp"
+#include "select/chooser.hpp"
 #include "select/head_mass.hpp"
 
 namespace tulle {
@@ -68,6 +69,25 @@ std::vector<Recall> recall_of(const BlockMask& mask, const BlockMass& mass) {
     out.push_back(r);
   }
   return out;
+}
+
+BlockMask best_blocks(const BlockMass& mass, const BlockPartition& q, const BlockPartition& k, OrderKind order,
+                      std::int32_t permille) {
+  require(permille >= 1 && permille <= 1000, "a density of {} / 1000 is outside [1, 1000]", permille);
+  require(q.text_blocks() == 0 && k.text_blocks() == 0 && q.count() == mass.q_blocks && k.count() == mass.k_blocks,
+          "masses of {} x {} video blocks were given for partitions of {} x {} blocks; use those of the masses, without "
+          "text",
+          mass.q_blocks, mass.k_blocks, q.count(), k.count());
+  BlockMask mask(1, mass.maps, q, k, order);
+  std::vector<std::uint8_t> kept(static_cast<std::size_t>(mass.k_blocks));
+  for (std::int64_t row = 0; row < mass.maps * mass.q_blocks; ++row) {
+    const std::int64_t map = row / mass.q_blocks, u = row % mass.q_blocks;
+    std::ranges::fill(kept, std::uint8_t{0});
+    choose_top_k({.scores = mass.row(map, u), .permille = permille, .seed = mix(0, static_cast<std::uint64_t>(row))},
+                 kept);
+    for (std::int64_t v = 0; v < mass.k_blocks; ++v) mask.set(0, map, u, v, kept[static_cast<std::size_t>(v)] != 0);
+  }
+  return mask;
 }
 
 }  // namespace tulle

@@ -178,7 +178,7 @@ TEST(Calibration, RefusesPlansThatMakeNoSense) {
     change(plan);
     message_of([&] { Calibration{plan}; }, ErrorCode::kInvalidArgument);
   };
-  refused([](CalibrationPlan& p) { p.captions.resize(1); });
+  refused([](CalibrationPlan& p) { p.captions.clear(); });
   refused([](CalibrationPlan& p) { p.captions[0].assign(70'000, 'a'); });
   refused([](CalibrationPlan& p) { p.fast_captions.clear(); });
   refused([](CalibrationPlan& p) { p.bins = 5; });
@@ -234,6 +234,19 @@ TEST(Findings, SayWhatTheProfileHolds) {
   }
   p.union_density = {0.25f, 0.32f, 0.35f, 0.39f};
   EXPECT_FALSE(find(p).settled);
+}
+
+TEST(Findings, OfOneCaptionSayNothingOfOthers) {
+  CalibrationPlan plan = small_plan();
+  plan.captions.resize(1);
+  Calibration c(plan);
+  finish(c);
+  const Profile p = c.profile();
+  EXPECT_EQ(p.union_density.size(), 1u);
+  EXPECT_EQ(p.held_out_mass, 0.0f);
+  const Findings f = find(p);
+  EXPECT_FALSE(f.settled) << "nothing was there to add to it";
+  EXPECT_NE(words(f).find("one caption's best 25 %"), std::string::npos) << words(f);
 }
 
 TEST(Memory, CoversWhatACalibrationHolds) {

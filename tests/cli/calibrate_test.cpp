@@ -58,6 +58,13 @@ TEST_F(CalibrateCommand, WritesAProfileAndSaysWhatItLearned) {
   EXPECT_FALSE(fs::exists(file("p.bin.partial")));
 }
 
+TEST_F(CalibrateCommand, OneCaptionIsEnough) {
+  const Outcome o = tulle(args("p.bin", {"--count", "1"}));
+  ASSERT_EQ(o.exit, 0) << o.err;
+  EXPECT_NE(o.out.find("one caption's best 25 %"), std::string::npos) << o.out;
+  EXPECT_EQ(profile("p.bin").captions.size(), 1u);
+}
+
 TEST_F(CalibrateCommand, ThreadsAndRepetitionGiveTheSameBytes) {
   ASSERT_EQ(tulle(args("one.bin", {"--threads", "1"})).exit, 0);
   ASSERT_EQ(tulle(args("three.bin", {"--threads", "3"})).exit, 0);
@@ -132,7 +139,7 @@ TEST_F(CalibrateCommand, RefusesWhatItCannotUse) {
   refused({"--captions", file("bad.jsonl")}, 1, "bad.jsonl:1");
   refused({"--captions", file("none.txt")}, 1, "none.txt");
   refused({"--count", "599"}, 2, "are needed");
-  refused({"--count", "1"}, 2, "--count 1");
+  refused({"--count", "0"}, 2, "--count 0");
   refused({"--bins", "5"}, 2, "--bins 5");
   refused({"--order", "spiral"}, 2, "spiral");
   refused({"--block", "0"}, 2, "block");

@@ -66,8 +66,9 @@ void use_mask(const BlockMask& mask) {
 bool run_mask(Bytes bytes) { return run_binary<BlockMask>(bytes, parse_mask, use_mask); }
 
 // A budget that cannot be had is refused as an argument, because the density is ours.
-void use_budget(const Profile& profile, const char* preset) {
-  Policy policy = load_policy(preset);
+void use_budget(const Profile& profile, BudgetKind budget) {
+  Policy policy = load_policy("west");
+  policy.budget = budget;
   policy.block_q = policy.block_k = policy.sub_block = policy.tail = 4;
   try {
     const auto prior = make_prior(policy, profile, {2, 2, 4});
@@ -86,7 +87,7 @@ void use_profile(const Profile& p) {
   const BlockPartition blocks{{{2, 3, 3}}, 5};
   const Profile other = adapt(p, blocks, blocks, OrderKind::kHilbert);
   promise(read_binary(serialize(other), parse_profile) == other, "an adapted profile does not come back");
-  for (const char* preset : {"west", "tulle"}) use_budget(p, preset);
+  for (const BudgetKind budget : {BudgetKind::kUniform, BudgetKind::kValued}) use_budget(p, budget);
 }
 
 bool run_profile(Bytes bytes) { return run_binary<Profile>(bytes, parse_profile, use_profile); }

@@ -72,7 +72,7 @@ Trial sparse_trial() {
 }
 
 // Budgets and rank maps are of the model's heads, whichever rank holds them; so is the tail of what they drop.
-TEST(EngineEquality, PoliciesWithAProfileAndATail) {
+TEST(EngineEquality, PoliciesWithAProfileOrATail) {
   for (const char* preset : {"west", "west+fast", "tulle"}) {
     SCOPED_TRACE(preset);
     Trial trial = sparse_trial();

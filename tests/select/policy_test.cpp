@@ -158,6 +158,14 @@ TEST(Schedule, FiftyStepsAreThoseOfThePaper) {
   }
 }
 
+// A share of the scores has no list of densities that could end.
+TEST(Schedule, TopPIsChosenAnewInEveryInterval) {
+  for (const char* preset : {"topp", "sparge", "svg2"}) {
+    const Policy p = load_policy(preset);
+    for (int step = 3; step < 30; ++step) EXPECT_EQ(rule_for(p, step, 30, 0).interval_id, step - 3) << preset;
+  }
+}
+
 TEST(Schedule, FourStepsKeepTheFirstDense) {
   const Policy p = load_policy("dfsattn");
   EXPECT_TRUE(rule_for(p, 0, 4, 1).dense);

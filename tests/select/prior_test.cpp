@@ -29,8 +29,15 @@ Profile make_profile(const TokenGrid& grid, OrderKind order) {
   return testing_data::diagonal_profile(grid, order, kBlock, kLayers, kHeads, kBins);
 }
 
-Policy policy_of(const char* preset, std::int32_t density) {
-  Policy p = load_policy(preset);
+// Scores inside a budget that counts lost mass.
+Policy valued_policy() {
+  Policy p = load_policy("west+fast");
+  p.name = "valued", p.chooser = "top_k", p.budget = BudgetKind::kValued, p.fall = 10;
+  return p;
+}
+
+Policy policy_of(const std::string& name, std::int32_t density) {
+  Policy p = name == "valued" ? valued_policy() : load_policy(name);
   p.block_q = p.block_k = kBlock;
   p.sub_block = 4;
   p.tail = 0;
@@ -53,7 +60,7 @@ const Threads& threads() {
 TEST(Prior, EveryBudgetMeetsItsDensityOverTheSparseSteps) {
   const TokenGrid grid{4, 8, 8};
   const Profile profile = make_profile(grid, OrderKind::kHilbert);
-  for (const char* preset : {"west", "west+fast", "tulle"}) {
+  for (const char* preset : {"west", "west+fast", "valued"}) {
     for (const std::int32_t density : {150, 300, 600}) {
       const Policy p = policy_of(preset, density);
       const Budget b = *make_prior(p, profile, grid)->budget;
@@ -73,7 +80,7 @@ TEST(Prior, EveryBudgetMeetsItsDensityOverTheSparseSteps) {
 TEST(Prior, ValuedBudgetSpendsWhereMassIsLostAndFallsOverTheRun) {
   const TokenGrid grid{4, 8, 8};
   const Profile profile = make_profile(grid, OrderKind::kRaster);
-  Policy p = policy_of("tulle", 300);
+  Policy p = policy_of("valued", 300);
   p.order = OrderKind::kRaster;
   p.fall = 1;
   const Budget even = *make_prior(p, profile, grid)->budget;
@@ -131,7 +138,7 @@ TEST(ValuedBudget, RefusesWhatMakesNoSense) {
 TEST(Prior, SelectorFollowsTheBudgetOfHeadAndStep) {
   const TokenGrid grid{4, 8, 8};
   const auto profile = make_profile(grid, OrderKind::kHilbert);
-  const Policy p = policy_of("tulle", 300);
+  const Policy p = policy_of("valued", 300);
   const auto prior = make_prior(p, profile, grid);
   Selector selector(p, prior);
   const Tokens q = noise({1, grid.tokens(), kHeads, 16}, 1), k = noise({1, grid.tokens(), kHeads, 16}, 2);
@@ -164,7 +171,7 @@ TEST(Prior, RankThresholdIsTheMapAtTheBudgetsLevel) {
 TEST(Prior, AnEnvelopeHoldsWhateverIsChosen) {
   const TokenGrid grid{4, 8, 8};
   const auto profile = make_profile(grid, OrderKind::kHilbert);
-  Policy p = policy_of("tulle", 400);
+  Policy p = policy_of("valued", 400);
   p.envelope = 300;
   const auto prior = make_prior(p, profile, grid);
   Selector selector(p, prior);
@@ -181,7 +188,7 @@ TEST(Prior, AnEnvelopeHoldsWhateverIsChosen) {
 TEST(Prior, ARankWithSomeHeadsChoosesAlike) {
   const TokenGrid grid{3, 8, 8};
   const auto profile = make_profile(grid, OrderKind::kHilbert);
-  for (const char* preset : {"west", "west+fast", "tulle", "window", "topp"}) {
+  for (const char* preset : {"west", "west+fast", "valued", "window", "tulle", "topp"}) {
     const Policy p = policy_of(preset, 300);
     const auto prior = needs_profile(p) ? make_prior(p, profile, grid) : nullptr;
     const Tokens q = noise({1, grid.tokens(), kHeads, 16}, 1), k = noise({1, grid.tokens(), kHeads, 16}, 2);
@@ -196,9 +203,9 @@ TEST(Prior, ARankWithSomeHeadsChoosesAlike) {
 }
 
 TEST(Prior, WithoutAProfileTheSelectorSaysHowToMakeOne) {
-  for (const char* preset : {"west", "west+fast", "tulle"}) {
+  for (const char* preset : {"west", "west+fast", "valued"}) {
     try {
-      Selector selector(load_policy(preset));
+      Selector selector(policy_of(preset, 300));
       ADD_FAILURE() << preset;
     } catch (const Error& e) {
       EXPECT_NE(std::string(e.what()).find("tulle calibrate"), std::string::npos) << e.what();
@@ -208,7 +215,7 @@ TEST(Prior, WithoutAProfileTheSelectorSaysHowToMakeOne) {
 
 TEST(Prior, ServesAnotherGridAndOrder) {
   const auto profile = make_profile({4, 8, 8}, OrderKind::kHilbert);
-  Policy p = policy_of("tulle", 300);
+  Policy p = policy_of("valued", 300);
   p.order = OrderKind::kRaster;
   const TokenGrid grid{5, 6, 9};
   const auto prior = make_prior(p, profile, grid);

@@ -1,0 +1,45 @@
+#include "cli/study_records.hpp"
+
+#include <fmt/format.h>
+
+#include <cmath>
+
+#include "base/system.hpp"
+#include "tulle/version.hpp"
+
+namespace tulle::cli {
+namespace {
+
+constexpr const char* kMainGrid = "9x16x16";  // its records have no grid in their names
+
+OrderedJson known(double v) { return std::isfinite(v) ? OrderedJson(v) : OrderedJson(nullptr); }
+
+}  // namespace
+
+Records::Records(std::string command)
+    : command_(std::move(command)), machine_(fmt::format("{}, {} cores", cpu_name(), cpu_count())) {}
+
+void Records::add(const std::string& name, const Figure& f) {
+  if (f.value.n == 0) return;
+  list_.push_back({{"bench", "quality"},
+                   {"name", name},
+                   {"metric", f.metric},
+                   {"unit", f.unit},
+                   {"better", f.higher_is_better ? "higher" : "lower"},
+                   {"value", known(f.value.mean)},
+                   {"spread", known(f.value.half_width)},
+                   {"n", f.value.n},
+                   {"baseline", f.baseline},
+                   {"baseline_value", known(f.baseline_value)},
+                   {"ratio", known(f.value.mean / f.baseline_value)},
+                   {"machine", machine_},
+                   {"commit", commit()},
+                   {"date", utc_date()},
+                   {"command", command_}});
+}
+
+std::string Records::text() const { return list_.dump(1) + "\n"; }
+
+std::string grid_prefix(const std::string& grid) { return grid == kMainGrid ? "" : grid + "/"; }
+
+}  // namespace tulle::cli
