@@ -52,7 +52,8 @@ struct Profile {
   // Mean density at rank_level(250) of the union of the first 1, 2, ... captions: [captions]. It tells when more
   // captions stop adding blocks.
   std::vector<float> union_density;
-  // Share of the mass of the last caption, not in the union, that the union of the others keeps at rank_level(250).
+  // Share of the mass of the last caption, not in the union, that the union of the others keeps at rank_level(250); 0
+  // where there are no others.
   float held_out_mass = 0;
   std::vector<RankMap> ranks;  // [layers], one geometry, no text
   FidelityCurves curves;

@@ -23,8 +23,8 @@ struct Findings {
   std::vector<double> by_layer;  // [layers] the same, mean over bins and heads
   double union_density = 0;      // of all captions, at density 0.25 of each
   double last_quarter = 0;       // what the last quarter of the captions added to it
-  double held_out_mass = 0;   // both say nothing of one caption
-  bool settled = false;       // last_quarter, of two captions or more, is at most 5 % of the union
+  double held_out_mass = 0;      // both say nothing of one caption
+  bool settled = false;          // last_quarter, of two captions or more, is at most 5 % of the union
   std::size_t captions = 0;
 };
 

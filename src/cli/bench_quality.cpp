@@ -5,7 +5,9 @@
 
 #include "base/fail.hpp"
 #include "base/file.hpp"
+#include "base/named.hpp"
 #include "cli/command.hpp"
+#include "cli/study_masks.hpp"
 #include "cli/study_plan.hpp"
 #include "cli/study_results.hpp"
 
@@ -70,27 +72,55 @@ std::vector<StudyLine> run(const Options& o) {
   return study.lines();
 }
 
+struct NamedAblation {
+  const char* name;
+  const char* help;
+};
+
+std::vector<NamedAblation> all_ablations() {
+  std::vector<NamedAblation> all;
+  for (const Ablation& a : ablations()) all.push_back({a.name, a.help});
+  for (const MaskAblation& a : mask_ablations()) all.push_back({a.name, a.help});
+  return all;
+}
+
 int list_ablations() {
-  for (const Ablation& a : ablations()) fmt::print("{:<10} {}\n", a.name, a.help);
+  for (const NamedAblation& a : all_ablations()) fmt::print("{:<10} {}\n", a.name, a.help);
   return 0;
+}
+
+int show(const Options& o, const std::string& table, const std::string& records) {
+  if (!o.record.empty()) write_file_atomic(o.record, records);
+  fmt::print("{}", o.json ? records : table);
+  return 0;
+}
+
+int bench_masks(const MaskAblation& ablation, const Options& o) {
+  const bool study_only = o.quick || o.find_knobs || o.table_only || o.setup.shards > 1 || !o.choice.presets.empty() ||
+                          !o.choice.policies.empty();
+  require(!study_only,
+          "--ablation {} makes dense runs only, in one process, and keeps no lines: leave out --quick, --find-knobs, "
+          "--table, --shard, --preset and --policy",
+          ablation.name);
+  const MaskFindings found = ablation.run(o.setup, o.choice);
+  return show(o, mask_table(found), mask_records(found, command_of(o)));
 }
 
 int bench_quality(Options o) {
   if (o.ablation == "list") return list_ablations();
+  if (!o.ablation.empty()) find_named(all_ablations(), o.ablation, "ablation");
+  check_options(o);
+  read_shard(o.shard, o.setup);
+  o.setup.quiet = o.setup.quiet || o.json;
+  if (const MaskAblation* masks = look_up(mask_ablations(), o.ablation)) return bench_masks(*masks, o);
   if (o.quick) {
     o.choice.captions = o.choice.seeds = 1;
     o.choice.densities = {0.25};
     o.choice.presets = {"dfsattn", "west+fast", "topp", "tulle"};
     if (o.choice.grids.empty()) o.choice.grids = {"9x16x16"};
   }
-  check_options(o);
-  read_shard(o.shard, o.setup);
-  o.setup.quiet = o.setup.quiet || o.json;
   const std::vector<StudyRow> rows = study_rows(run(o));
-  const std::string records = study_records(rows, command_of(o));
-  if (!o.record.empty()) write_file_atomic(o.record, records);
-  fmt::print("{}", o.json ? records : study_table(rows));
-  return 0;
+  return show(o, study_table(rows), study_records(rows, command_of(o)));
 }
 
 void declare_study(CLI::App& app, StudySetup& s, std::string& shard) {

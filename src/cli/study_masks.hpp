@@ -58,8 +58,8 @@ std::span<const MaskAblation> mask_ablations();
 MaskFindings measure_overlap(const StudySetup& setup, const StudyChoice& choice);
 
 // Softmax mass that rank maps of other grids keep on this one once remapped, beside the grid's own profile. 4 captions
-// x 1 seed at 9x16x16 unless chosen otherwise. Throws as measure_overlap, and Error(kInvalidArgument) naming the profile
-// that is missing.
+// x 1 seed at 9x16x16 unless chosen otherwise. Throws as measure_overlap, and Error(kInvalidArgument) naming the
+// profile that is missing.
 MaskFindings measure_remap(const StudySetup& setup, const StudyChoice& choice);
 
 // Markdown: one line a row, one column a metric.

@@ -28,10 +28,12 @@ std::vector<std::string> first_captions(const StudySetup& setup, int count) {
 
 MaskScope mask_scope(const StudyChoice& c, int seeds) {
   check_choice(c);
-  require(c.grids.size() <= 1 && c.densities.size() <= 1, "masks are compared at one grid and one density: give one of each");
+  require(c.grids.size() <= 1 && c.densities.size() <= 1,
+          "masks are compared at one grid and one density: give one of each");
   MaskScope scope;
   scope.grid = parse_grid(c.grids.empty() ? kMainGrid : c.grids[0]);
-  if (!c.densities.empty()) scope.permille = static_cast<std::int32_t>(std::max(1L, std::lround(1000 * c.densities[0])));
+  if (!c.densities.empty())
+    scope.permille = static_cast<std::int32_t>(std::max(1L, std::lround(1000 * c.densities[0])));
   if (c.captions > 0) scope.captions = c.captions;
   scope.seeds = c.seeds > 0 ? c.seeds : seeds;
   return scope;

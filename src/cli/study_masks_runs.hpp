@@ -36,8 +36,8 @@ struct DenseRun {
 
 class DenseRuns {
  public:
-  // Sees the sampled calls of a run (study_recall.hpp), by step and layer: q and k as attention sees them, and the exact
-  // mass of all heads, one map each.
+  // Sees the sampled calls of a run (study_recall.hpp), by step and layer: q and k as attention sees them, and the
+  // exact mass of all heads, one map each.
   using Observer =
       std::function<void(const SelectCall& call, ConstTensorView q, ConstTensorView k, const BlockMass& mass)>;
 

@@ -74,10 +74,11 @@ std::vector<Recall> recall_of(const BlockMask& mask, const BlockMass& mass) {
 BlockMask best_blocks(const BlockMass& mass, const BlockPartition& q, const BlockPartition& k, OrderKind order,
                       std::int32_t permille) {
   require(permille >= 1 && permille <= 1000, "a density of {} / 1000 is outside [1, 1000]", permille);
-  require(q.text_blocks() == 0 && k.text_blocks() == 0 && q.count() == mass.q_blocks && k.count() == mass.k_blocks,
-          "masses of {} x {} video blocks were given for partitions of {} x {} blocks; use those of the masses, without "
-          "text",
-          mass.q_blocks, mass.k_blocks, q.count(), k.count());
+  require(
+      q.text_blocks() == 0 && k.text_blocks() == 0 && q.count() == mass.q_blocks && k.count() == mass.k_blocks,
+      "masses of {} x {} video blocks were given for partitions of {} x {} blocks; use those of the masses, without "
+      "text",
+      mass.q_blocks, mass.k_blocks, q.count(), k.count());
   BlockMask mask(1, mass.maps, q, k, order);
   std::vector<std::uint8_t> kept(static_cast<std::size_t>(mass.k_blocks));
   for (std::int64_t row = 0; row < mass.maps * mass.q_blocks; ++row) {

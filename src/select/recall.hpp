@@ -39,8 +39,8 @@ struct Recall {
 // kept. Throws Error(kInvalidArgument) unless mask and mass have the same samples, heads and video blocks.
 std::vector<Recall> recall_of(const BlockMask& mask, const BlockMass& mass);
 
-// The mask of the kept_count() blocks of each row that have the most mass: no other choice of as many blocks a row has a
-// greater recall. One head a map, batch 1. Among equal masses a hash of (map, row, block) decides. Throws
+// The mask of the kept_count() blocks of each row that have the most mass: no other choice of as many blocks a row has
+// a greater recall. One head a map, batch 1. Among equal masses a hash of (map, row, block) decides. Throws
 // Error(kInvalidArgument) unless q and k, both without text, have the blocks of the mass and permille is in [1, 1000].
 BlockMask best_blocks(const BlockMass& mass, const BlockPartition& q, const BlockPartition& k, OrderKind order,
                       std::int32_t permille);
