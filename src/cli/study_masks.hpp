@@ -2,46 +2,16 @@
 // runs. `tulle bench quality --ablation overlap | remap`.
 //
 //     dense runs ──► block mass of sampled calls ──► masks ──► figures a head ──► table and records
-//     study_masks_runs.hpp                           overlap: study_masks_overlap.cpp, remap: study_masks_remap.cpp
+//     study_masks_runs.hpp           study_masks_overlap.cpp and    study_masks_figures.hpp
+//                                    study_masks_remap.cpp
 #pragma once
 
 #include <span>
-#include <string>
-#include <vector>
 
+#include "cli/study_masks_figures.hpp"
 #include "cli/study_plan.hpp"
-#include "cli/study_records.hpp"
 
 namespace tulle::cli {
-
-// One figure of every head of every layer, over many comparisons (videos, or pairs of them).
-class HeadMeans {
- public:
-  explicit HeadMeans(std::size_t heads) : sums_(heads, 0.0) {}
-
-  // One comparison: [heads], each the mean over its calls.
-  void add(std::span<const double> by_head);
-
-  // Over comparisons, of the mean over heads; n = 0 and kUnknown where there was none.
-  Estimate mean() const;
-  // The 5th percentile over heads of their means over comparisons. Its half-width is kUnknown.
-  Estimate low() const;
-
- private:
-  std::vector<double> sums_;   // [heads]
-  std::vector<double> means_;  // [comparisons]
-};
-
-struct MaskRow {
-  std::string name;  // of the records, without the grid
-  std::vector<Figure> figures;
-};
-
-struct MaskFindings {
-  std::string grid;
-  std::string words;  // what was measured, and what could not be
-  std::vector<MaskRow> rows;
-};
 
 struct MaskAblation {
   const char* name;
@@ -61,10 +31,5 @@ MaskFindings measure_overlap(const StudySetup& setup, const StudyChoice& choice)
 // x 1 seed at 9x16x16 unless chosen otherwise. Throws as measure_overlap, and Error(kInvalidArgument) naming the
 // profile that is missing.
 MaskFindings measure_remap(const StudySetup& setup, const StudyChoice& choice);
-
-// Markdown: one line a row, one column a metric.
-std::string mask_table(const MaskFindings& findings);
-// Records in the form of results/*.json.
-std::string mask_records(const MaskFindings& findings, const std::string& command);
 
 }  // namespace tulle::cli

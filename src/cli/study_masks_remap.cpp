@@ -131,10 +131,10 @@ void run_video_of(DenseRuns& runs, const DenseRun& run, std::vector<Rule>& rules
   end_video(rules, static_cast<double>(sampled_steps(kStudySteps).size()));
 }
 
-MaskRow row_of(const Rule& rule, double own_recall, const MaskScope& scope) {
+MaskRow row_of(const Rule& rule, const Rule& own_rule, const MaskScope& scope) {
   const std::string own = "the profile of the grid itself";
   return {rule.name,
-          {{"recall", "share", true, rule.recall.mean(), own, own_recall},
+          {{"recall", "share", true, rule.recall.mean(), own, own_rule.recall.mean().mean},
            {"recall_p5", "share", true, rule.recall.low(), "all softmax mass", 1},
            {"density", "share", false, rule.density.mean(), "density asked for", scope.permille / 1000.0},
            {"relative_recall", "share", true, rule.relative.mean(), own, 1},
@@ -167,7 +167,7 @@ MaskFindings measure_remap(const StudySetup& setup, const StudyChoice& choice) {
       "remap/best: the blocks with the most mass.\n",
       found.grid, scope.permille / 1000.0, to_string(own.order()), own.q().block, own.k().block, scope.captions,
       scope.seeds, fmt::join(sampled_steps(kStudySteps), ", "), kStudySteps);
-  for (const Rule& rule : rules) found.rows.push_back(row_of(rule, rules.front().recall.mean().mean, scope));
+  for (const Rule& rule : rules) found.rows.push_back(row_of(rule, rules.front(), scope));
   return found;
 }
 

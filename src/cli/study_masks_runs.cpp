@@ -71,7 +71,6 @@ void DenseRuns::run(const DenseRun& run, const Observer& see) {
     see(shape, q, k, block_mass(q, k, shape, layout_.block_k, threads_));
   };
   run_video(loaded_, r);
-  if (!quiet_) fmt::print(stderr, "{}\n", r.label);
 }
 
 std::size_t all_heads(const Loaded& loaded) {
