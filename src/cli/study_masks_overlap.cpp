@@ -96,15 +96,13 @@ std::vector<LayersPair> neighbouring_steps(const SampledRun& run) {
   return pairs;
 }
 
-std::vector<double> own_recall(const SampledRun& run) {
-  std::vector<double> by_head;
+// The mass that the run's own masks keep, [heads].
+std::vector<double> own_recall(const SampledRun& run, std::size_t heads) {
+  std::vector<double> by_head(heads, 0.0);
   for (const Layers& layers : run.steps) {
     std::size_t at = 0;
     for (const Sample& sample : layers) {
-      for (const Recall& r : sample.kept) {
-        if (at == by_head.size()) by_head.push_back(0);
-        by_head[at++] += r.mean / static_cast<double>(run.steps.size());
-      }
+      for (const Recall& r : sample.kept) by_head[at++] += r.mean / static_cast<double>(run.steps.size());
     }
   }
   return by_head;
@@ -124,16 +122,23 @@ std::vector<DenseRun> runs_of(const MaskScope& scope, double guidance) {
 
 // All comparisons of all runs.
 struct Comparisons {
-  explicit Comparisons(std::size_t heads)
-      : captions(heads), seeds(heads), guidance(heads), early_late(heads), neighbours(heads), kept(heads) {}
+  explicit Comparisons(std::size_t heads_)
+      : heads(heads_),
+        captions(heads_),
+        seeds(heads_),
+        guidance(heads_),
+        early_late(heads_),
+        neighbours(heads_),
+        kept(heads_) {}
 
+  std::size_t heads;  // of all layers
   Comparison captions, seeds, guidance, early_late, neighbours;
   HeadMeans kept;  // by each run's own masks
 
   void add_run(const SampledRun& run) {
     early_late.add({{&run.steps.front(), &run.steps.back()}});
     neighbours.add(neighbouring_steps(run));
-    kept.add(own_recall(run));
+    kept.add(own_recall(run, heads));
   }
   void add_pair(const SampledRun& a, const SampledRun& b, double guidance_of_model) {
     const bool caption = a.run.caption != b.run.caption, seed = a.run.seed != b.run.seed;
@@ -178,56 +183,89 @@ std::vector<double> overlap_by_head(const std::vector<BlockMask>& a, const std::
   return by_head;
 }
 
-// Of all pairs of profiles of the grid: FAST's two tables on one rank map (each of the two in turn), and the masks of
-// the two profiles, each table on its own map.
-std::vector<MaskRow> compare_profiles(const std::vector<std::shared_ptr<const Profile>>& profiles,
-                                      const MaskScope& scope, double chance) {
+using Priors = std::vector<std::shared_ptr<const Prior>>;
+
+// The profiles of the grid with FAST's tables for the density, every step sparse.
+Priors fast_priors(const std::vector<std::shared_ptr<const Profile>>& profiles, const MaskScope& scope) {
   Policy policy = study_preset("west+fast").policy;
   policy.density = scope.permille;
   policy.schedule.dense_steps = 0;
-  std::vector<std::shared_ptr<const Prior>> priors;
+  Priors priors;
   for (const auto& profile : profiles) {
     if (profile->q().sequence.grid == scope.grid) priors.push_back(make_prior(policy, *profile, scope.grid));
   }
-  if (priors.size() < 2) return {};
-  const std::size_t heads = static_cast<std::size_t>(priors[0]->budget->layers * priors[0]->budget->heads);
-  HeadMeans tables(heads), whole(heads);
-  for (std::size_t i = 0; i < priors.size(); ++i) {
-    for (std::size_t j = 0; j < i; ++j) {
-      const Prior &a = *priors[j], &b = *priors[i];
-      require(a.budget->bins == b.budget->bins,
-              "profiles of {} and of {} parts of the run have no table in common: calibrate both with the same --bins",
-              a.budget->bins, b.budget->bins);
-      const auto a_a = table_masks(*a.budget, a.profile), b_b = table_masks(*b.budget, b.profile);
-      tables.add(overlap_by_head(a_a, table_masks(*b.budget, a.profile), *a.budget));
-      tables.add(overlap_by_head(table_masks(*a.budget, b.profile), b_b, *a.budget));
-      whole.add(overlap_by_head(a_a, b_b, *a.budget));
-    }
-  }
-  const auto row = [&](const char* name, const HeadMeans& m) {
-    const std::string random = "random masks of that density";
-    return MaskRow{
-        name, {{"iou", "share", true, m.mean(), random, chance}, {"iou_p5", "share", true, m.low(), random, chance}}};
-  };
-  return {row("overlap/fast_tables", tables), row("overlap/profiles", whole)};
+  return priors;
 }
 
-std::string words_of(const MaskScope& s, const BlockLayout& layout, double guidance, double chance,
-                     bool with_profiles) {
-  std::string text = fmt::format(
-      "{}, the best {:.3f} of each row's blocks ({}, {} x {} tokens) by exact mass in dense runs: {} captions, {} "
-      "seeds, "
-      "guidance {} and {}, steps {} of {}, conditional branch. IoU of random masks: {:.3f}. Relative recall: the mass "
-      "that "
-      "one run's mask keeps of the other run, over what that run's own keeps.\n",
+struct TableComparison {
+  explicit TableComparison(std::size_t heads) : tables(heads), whole(heads) {}
+
+  HeadMeans tables;  // two tables on one rank map, each of the two maps in turn
+  HeadMeans whole;   // each table on its own map
+
+  void add(const Prior& a, const Prior& b) {
+    require(a.budget->bins == b.budget->bins,
+            "profiles of {} and of {} parts of the run have no table in common: calibrate both with the same --bins",
+            a.budget->bins, b.budget->bins);
+    const auto a_on_a = table_masks(*a.budget, a.profile), b_on_b = table_masks(*b.budget, b.profile);
+    tables.add(overlap_by_head(a_on_a, table_masks(*b.budget, a.profile), *a.budget));
+    tables.add(overlap_by_head(table_masks(*a.budget, b.profile), b_on_b, *a.budget));
+    whole.add(overlap_by_head(a_on_a, b_on_b, *a.budget));
+  }
+};
+
+MaskRow overlap_row(const std::string& name, const HeadMeans& iou, double chance) {
+  const std::string random = "random masks of that density";
+  return {name,
+          {{"iou", "share", true, iou.mean(), random, chance}, {"iou_p5", "share", true, iou.low(), random, chance}}};
+}
+
+// Of all pairs of profiles of the grid; none where there are fewer than two.
+std::vector<MaskRow> compare_profiles(const Priors& priors, std::size_t heads, double chance) {
+  if (priors.size() < 2) return {};
+  TableComparison all(heads);
+  for (std::size_t i = 0; i < priors.size(); ++i) {
+    for (std::size_t j = 0; j < i; ++j) all.add(*priors[j], *priors[i]);
+  }
+  return {overlap_row("overlap/fast_tables", all.tables, chance), overlap_row("overlap/profiles", all.whole, chance)};
+}
+
+// Of two masks with as many blocks a row as the best blocks of a run have.
+double chance_at(const MaskScope& scope, const BlockLayout& layout) {
+  const std::int64_t blocks = BlockPartition{{scope.grid}, layout.block_k}.count();
+  return chance_overlap(static_cast<double>(kept_count(blocks, scope.permille)) / static_cast<double>(blocks));
+}
+
+std::vector<MaskRow> rows_of(const Comparisons& all, double chance) {
+  return {all.captions.row("overlap/captions", chance),
+          all.seeds.row("overlap/seeds", chance),
+          all.guidance.row("overlap/guidance", chance),
+          all.early_late.row("overlap/early_late", chance),
+          all.neighbours.row("overlap/neighbouring_steps", chance),
+          {"overlap/best",
+           {{"recall", "share", true, all.kept.mean(), "all softmax mass", 1},
+            {"recall_p5", "share", true, all.kept.low(), "all softmax mass", 1}}}};
+}
+
+std::string words_of(const MaskScope& s, const BlockLayout& layout, double guidance, double chance) {
+  return fmt::format(
+      "{}, the best {:.3f} of each row's blocks ({}, {} x {} tokens) by exact mass in dense runs: {} captions, "
+      "{} seeds, guidance {} and {}, steps {} of {}, conditional branch. IoU of random masks: {:.3f}. Relative recall: "
+      "the mass that one run's mask keeps of the other run, over what that run's own keeps.\n",
       to_string(s.grid), s.permille / 1000.0, to_string(layout.order), layout.block_q, layout.block_k, s.captions,
       s.seeds, guidance, 2 * guidance, fmt::join(sampled_steps(kStudySteps), ", "), kStudySteps, chance);
-  if (!with_profiles) {
-    text +=
-        "FAST's tables were not compared: that takes two profiles of the grid from different captions (tulle calibrate "
-        "--skip), one --profile each.\n";
+}
+
+// What the rows of profiles are worth: where no surface keeps more mass than one density for all, the table is the
+// latter, which is the same for all captions of one rank map.
+std::string words_of_tables(const Priors& priors) {
+  if (priors.size() < 2) {
+    return "FAST's tables were not compared: that takes two profiles of the grid from different captions (tulle "
+           "calibrate --skip), one --profile each.\n";
   }
-  return text;
+  const auto uniform = std::ranges::count_if(priors, [](const auto& p) { return p->budget->uniform; });
+  return fmt::format("FAST's tables of {} profiles, {} of them with one density for all heads and steps.\n",
+                     priors.size(), uniform);
 }
 
 }  // namespace
@@ -236,26 +274,19 @@ MaskFindings measure_overlap(const StudySetup& setup, const StudyChoice& choice)
   const MaskScope scope = mask_scope(choice, 2);
   const BlockLayout layout;
   const Loaded loaded = load_model(setup.model, default_precision());
-  const double guidance = loaded.sampler.guidance;
-  const BlockPartition k{{scope.grid}, layout.block_k};
-  const double chance =
-      chance_overlap(static_cast<double>(kept_count(k.count(), scope.permille)) / static_cast<double>(k.count()));
-  const std::vector<MaskRow> profile_rows = compare_profiles(load_profiles(setup, loaded), scope, chance);
+  const std::size_t heads = all_heads(loaded);
+  const double guidance = loaded.sampler.guidance, chance = chance_at(scope, layout);
+  const Priors priors = fast_priors(load_profiles(setup, loaded), scope);
+  const std::vector<MaskRow> of_profiles = compare_profiles(priors, heads, chance);
 
   const std::vector<DenseRun> plan = runs_of(scope, guidance);
   DenseRuns runs(loaded, setup, scope, layout, plan.size());
   std::vector<SampledRun> sampled;
   for (const DenseRun& run : plan) sampled.push_back(sample_run(runs, run, scope, layout));
-  const Comparisons all = compare_all(sampled, all_heads(loaded), guidance);
 
-  MaskFindings found{to_string(scope.grid), words_of(scope, layout, guidance, chance, !profile_rows.empty()), {}};
-  found.rows = {all.captions.row("overlap/captions", chance), all.seeds.row("overlap/seeds", chance),
-                all.guidance.row("overlap/guidance", chance), all.early_late.row("overlap/early_late", chance),
-                all.neighbours.row("overlap/neighbouring_steps", chance)};
-  found.rows.insert(found.rows.end(), profile_rows.begin(), profile_rows.end());
-  found.rows.push_back({"overlap/best",
-                        {{"recall", "share", true, all.kept.mean(), "all softmax mass", 1},
-                         {"recall_p5", "share", true, all.kept.low(), "all softmax mass", 1}}});
+  MaskFindings found{to_string(scope.grid), words_of(scope, layout, guidance, chance) + words_of_tables(priors),
+                     rows_of(compare_all(sampled, heads, guidance), chance)};
+  found.rows.insert(found.rows.end(), of_profiles.begin(), of_profiles.end());
   return found;
 }
 

@@ -2,6 +2,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
+#include <functional>
 
 #include "base/fail.hpp"
 #include "cli/study_masks.hpp"
@@ -18,12 +20,18 @@ struct Rule {
   using Choose = std::function<BlockMask(const SelectCall&, ConstTensorView q, ConstTensorView k, const BlockMass&)>;
 
   Rule(std::string name_, Choose choose_, std::size_t heads)
-      : name(std::move(name_)), choose(std::move(choose_)), recall(heads), relative(heads), density(heads) {}
+      : name(std::move(name_)),
+        choose(std::move(choose_)),
+        recall(heads),
+        own(heads),
+        relative(heads),
+        density(heads) {}
 
   std::string name;
   Choose choose;
-  HeadMeans recall, relative, density;
-  std::vector<double> video_recall{}, video_density{};  // [heads] of the video that runs, sums over its steps
+  HeadMeans recall, own, relative, density;  // own: of the grid's own map at the density that this rule has come to
+  // [heads] of the video that runs, sums over its steps.
+  std::vector<double> video_recall{}, video_own{}, video_density{};
 };
 
 // The order and the blocks of a profile, all steps sparse.
@@ -96,46 +104,67 @@ std::vector<Rule> rules_of(const Profiles& profiles, std::size_t own_at, const M
   return rules;
 }
 
-void see_call(Rule& rule, const SelectCall& call, ConstTensorView q, ConstTensorView k, const BlockMass& mass) {
-  const BlockMask mask = rule.choose(call, q, k, mass);
-  const std::vector<Recall> kept = recall_of(mask, mass);
+std::vector<double> densities_of(const BlockMask& mask) {
   const double pairs = static_cast<double>(mask.q().tokens()) * static_cast<double>(mask.k().tokens());
+  std::vector<double> out;
+  for (std::int64_t h = 0; h < mask.heads(); ++h) out.push_back(static_cast<double>(kept_pairs(mask, 0, h)) / pairs);
+  return out;
+}
+
+// The map's mask whose density comes nearest to that asked for, head by head.
+BlockMask mask_near(const RankMap& map, std::span<const double> densities) {
+  std::vector<std::uint8_t> levels;
+  for (std::int64_t h = 0; h < map.heads(); ++h) {
+    const auto by_level = density_by_level(map, h);
+    const double asked = densities[static_cast<std::size_t>(h)];
+    const auto nearest = std::ranges::min_element(by_level, {}, [&](double d) { return std::abs(d - asked); });
+    levels.push_back(static_cast<std::uint8_t>(nearest - by_level.begin()));
+  }
+  return mask_at(map, levels);
+}
+
+void see_call(Rule& rule, const RankMap& own, const SelectCall& call, ConstTensorView q, ConstTensorView k,
+              const BlockMass& mass) {
+  const BlockMask mask = rule.choose(call, q, k, mass);
+  const std::vector<double> densities = densities_of(mask);
+  const std::vector<Recall> kept = recall_of(mask, mass), kept_by_own = recall_of(mask_near(own, densities), mass);
   const std::size_t first = static_cast<std::size_t>(call.layer) * kept.size();
   for (std::size_t h = 0; h < kept.size(); ++h) {
     rule.video_recall[first + h] += kept[h].mean;
-    rule.video_density[first + h] += static_cast<double>(kept_pairs(mask, 0, static_cast<std::int64_t>(h))) / pairs;
+    rule.video_own[first + h] += kept_by_own[h].mean;
+    rule.video_density[first + h] += densities[h];
   }
 }
 
-void end_video(std::vector<Rule>& rules, double steps) {
-  const std::vector<double> own = rules.front().video_recall;
-  for (Rule& rule : rules) {
-    std::vector<double> relative = rule.video_recall;
-    std::ranges::transform(relative, own, relative.begin(), std::divides{});
-    for (double& r : rule.video_recall) r /= steps;
-    for (double& d : rule.video_density) d /= steps;
-    rule.recall.add(rule.video_recall);
-    rule.density.add(rule.video_density);
-    rule.relative.add(relative);
+void end_video(Rule& rule, double steps) {
+  std::vector<double> relative = rule.video_recall;
+  std::ranges::transform(relative, rule.video_own, relative.begin(), std::divides{});
+  rule.relative.add(relative);
+  for (auto* sums : {&rule.video_recall, &rule.video_own, &rule.video_density}) {
+    for (double& sum : *sums) sum /= steps;
   }
+  rule.recall.add(rule.video_recall);
+  rule.own.add(rule.video_own);
+  rule.density.add(rule.video_density);
 }
 
-void run_video_of(DenseRuns& runs, const DenseRun& run, std::vector<Rule>& rules, std::size_t heads) {
+void run_video_of(DenseRuns& runs, const DenseRun& run, const Profile& own, std::vector<Rule>& rules,
+                  std::size_t heads) {
   for (Rule& rule : rules) {
-    rule.video_recall.assign(heads, 0.0);
-    rule.video_density.assign(heads, 0.0);
+    for (auto* sums : {&rule.video_recall, &rule.video_own, &rule.video_density}) sums->assign(heads, 0.0);
   }
   runs.run(run, [&](const SelectCall& call, ConstTensorView q, ConstTensorView k, const BlockMass& mass) {
-    for (Rule& rule : rules) see_call(rule, call, q, k, mass);
+    const RankMap& map = own.ranks[static_cast<std::size_t>(call.layer)];
+    for (Rule& rule : rules) see_call(rule, map, call, q, k, mass);
   });
-  end_video(rules, static_cast<double>(sampled_steps(kStudySteps).size()));
+  for (Rule& rule : rules) end_video(rule, static_cast<double>(sampled_steps(kStudySteps).size()));
 }
 
-MaskRow row_of(const Rule& rule, const Rule& own_rule, const MaskScope& scope) {
-  const std::string own = "the profile of the grid itself";
+MaskRow row_of(const Rule& rule, const MaskScope& scope) {
+  const std::string own = "the grid's own profile at the same density";
   return {rule.name,
-          {{"recall", "share", true, rule.recall.mean(), own, own_rule.recall.mean().mean},
-           {"recall_p5", "share", true, rule.recall.low(), "all softmax mass", 1},
+          {{"recall", "share", true, rule.recall.mean(), own, rule.own.mean().mean},
+           {"recall_p5", "share", true, rule.recall.low(), own, rule.own.low().mean},
            {"density", "share", false, rule.density.mean(), "density asked for", scope.permille / 1000.0},
            {"relative_recall", "share", true, rule.relative.mean(), own, 1},
            {"relative_recall_p5", "share", true, rule.relative.low(), own, 1}}};
@@ -155,19 +184,18 @@ MaskFindings measure_remap(const StudySetup& setup, const StudyChoice& choice) {
   std::vector<Rule> rules = rules_of(profiles, own_at, scope, runs.threads(), all_heads(loaded));
   for (std::size_t video = 0; video < videos; ++video) {
     const auto seeds = static_cast<std::size_t>(scope.seeds);
-    run_video_of(runs, {video / seeds, video % seeds, loaded.sampler.guidance}, rules, all_heads(loaded));
+    run_video_of(runs, {video / seeds, video % seeds, loaded.sampler.guidance}, own, rules, all_heads(loaded));
   }
 
   MaskFindings found{to_string(scope.grid), {}, {}};
   found.words = fmt::format(
-      "{}, rank maps remapped to it, budget uniform at {:.3f} ({}, {} x {} tokens), on dense runs: {} captions, {} "
-      "seeds, "
-      "steps {} of {}, conditional branch. Relative recall: over that of the grid's own profile (remap/own), head by "
-      "head. "
-      "remap/best: the blocks with the most mass.\n",
+      "{}, rank maps remapped to it, budget uniform at {:.3f} ({}, {} x {} tokens), on dense runs: {} captions, "
+      "{} seeds, steps {} of {}, conditional branch. A remapped map keeps whatever a kept block of its source covers, "
+      "so its density can lie above. Relative recall: over that of the grid's own profile at the density that the row "
+      "has come to, head by head. remap/best: the blocks with the most mass.\n",
       found.grid, scope.permille / 1000.0, to_string(own.order()), own.q().block, own.k().block, scope.captions,
       scope.seeds, fmt::join(sampled_steps(kStudySteps), ", "), kStudySteps);
-  for (const Rule& rule : rules) found.rows.push_back(row_of(rule, rules.front(), scope));
+  for (const Rule& rule : rules) found.rows.push_back(row_of(rule, scope));
   return found;
 }
 
