@@ -76,6 +76,9 @@ double density(const BlockMask& mask);
 void unite(BlockMask& into, const BlockMask& other);
 void intersect(BlockMask& into, const BlockMask& other);
 
+// The blocks that are not kept, of the same geometry.
+BlockMask complement(const BlockMask& mask);
+
 // Heads [begin, end) of a mask as a mask of their own.
 BlockMask slice_heads(const BlockMask& mask, std::int64_t begin, std::int64_t end);
 

@@ -22,6 +22,8 @@ struct Schedule {
   std::int32_t dense_steps = 12;       // reference steps before this one are dense
   std::int32_t interval = 12;          // reference steps between two choices of a mask, >= 1
   std::vector<std::int32_t> permille;  // density of each interval in 1/1000, the last one repeats; each in [1, 1000]
+  // The reference steps at which masks are chosen, increasing from dense_steps; empty: every `interval`.
+  std::vector<std::int32_t> starts = {};
   bool operator==(const Schedule&) const = default;
 };
 
@@ -63,6 +65,9 @@ struct Policy {
   // Blocks that are not kept still count, as their means: `tail` tokens of a dropped block share one key and one value.
   // 0: dropped blocks do not count. Divides block_k.
   std::int32_t tail = 0;
+  // Where a mask is chosen all blocks are computed, and what the dropped ones changed in the output is added again at
+  // the later steps of the interval (residual sharing; Yuan et al., "DiTFastAttn", 2024). Only with fixed blocks.
+  bool residual = false;
   bool operator==(const Policy&) const = default;
 };
 

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
 #include <vector>
 
 #include "attend/shape.hpp"
@@ -12,8 +11,6 @@
 
 namespace tulle {
 namespace {
-
-constexpr float kNone = -std::numeric_limits<float>::infinity();
 
 // [batch, groups, heads, head_dim]: means of `tail` tokens of the video each.
 struct Means {
@@ -73,28 +70,6 @@ BlockMask left_out(const BlockMask& mask, std::int64_t groups, std::int32_t tail
   return rest;
 }
 
-// out <- the exact combination of out (weight e^lse) and other (weight e^other_lse), row by row.
-template <class T>
-void merge_rows(const AttentionArgs& args, const ConstTensorView& other, const float* other_lse,
-                const Threads& threads) {
-  threads.parallel_for(args.q.batch() * args.q.tokens(), [&](std::int64_t i) {
-    const std::int64_t b = i / args.q.tokens(), token = i % args.q.tokens();
-    for (std::int64_t h = 0; h < args.q.heads(); ++h) {
-      const auto at = lse_index(args.q.shape, b, h, token);
-      const float mine = args.lse[at], theirs = other_lse[at];
-      if (theirs == kNone) continue;
-      const float top = std::max(mine, theirs);
-      const float a = std::exp(mine - top), c = std::exp(theirs - top), sum = a + c;
-      T* out = args.out.row<T>(b, token, h);
-      const T* in = other.row<T>(b, token, h);
-      for (std::int64_t x = 0; x < args.out.head_dim(); ++x) {
-        out[x] = from_f32<T>((to_f32(out[x]) * a + to_f32(in[x]) * c) / sum);
-      }
-      args.lse[at] = top + std::log(sum);
-    }
-  });
-}
-
 }  // namespace
 
 void attend_tail(const AttentionArgs& args, std::int32_t tail, const Threads& threads) {
@@ -120,10 +95,7 @@ void attend_tail(const AttentionArgs& args, std::int32_t tail, const Threads& th
   attend_cpu(part, threads);
   const float weight = std::log(static_cast<float>(tail));
   for (float& l : lse) l += weight;
-  if (args.out.dtype == DType::kF32)
-    merge_rows<float>(args, part.out, lse.data(), threads);
-  else
-    merge_rows<Bf16>(args, part.out, lse.data(), threads);
+  merge_parts(args.out, args.lse, part.out, lse.data(), threads);
 }
 
 }  // namespace tulle

@@ -22,10 +22,12 @@ StudyPreset preset_of(const char* name, Knob knob) {
   Schedule& s = p.policy.schedule;
   p.policy.dense_layers.clear();
   s.reference_steps = kStudySteps;
-  s.dense_steps = kStudyDenseSteps;
+  // The first step of an interval computes all blocks where there are residuals: the first of all is the last dense
+  // one.
+  s.dense_steps = kStudyDenseSteps - (p.policy.residual ? 1 : 0);
   // As many intervals as the preset has densities; one density is kept step by step, so that two counts of whole blocks
   // can take turns.
-  if (knob == Knob::kSchedule) {
+  if (knob == Knob::kSchedule && s.starts.empty()) {
     const auto densities = static_cast<std::int32_t>(s.permille.size());
     s.interval = densities > 1 ? (kSparseSteps + densities - 1) / densities : 1;
   }

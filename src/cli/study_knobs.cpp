@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 
 #include "base/checked.hpp"
 #include "base/fail.hpp"
@@ -11,6 +12,11 @@ namespace tulle::cli {
 namespace {
 
 constexpr int kHalvings = 60;
+
+// Of policies with residuals: the share of the work that goes into steps that compute all blocks.
+constexpr double kCompleteShare = 0.75;
+
+std::int32_t complete_steps(const Policy& p);
 
 std::int64_t key_blocks(const Policy& p, const TokenGrid& grid) {
   return ceil_div(grid.tokens(), std::int64_t{p.block_k});
@@ -23,7 +29,7 @@ double met(std::int64_t blocks, std::int32_t permille) {
 
 // The share that sparse steps must keep for the whole run to have `density`.
 double kept_at_sparse_steps(const Policy& p, double density) {
-  const std::int32_t dense = p.schedule.dense_steps, sparse = kStudySteps - dense;
+  const std::int32_t dense = p.schedule.dense_steps + complete_steps(p), sparse = kStudySteps - dense;
   double kept = (density * kStudySteps - dense) / sparse;
   if (p.tail > 0) kept = (kept - 1.0 / p.tail) / (1 - 1.0 / p.tail);
   require(kept > 0 && kept <= 1, "a density of {:.3f} cannot be met: {} of {} steps are dense{}", density, dense,
@@ -31,26 +37,52 @@ double kept_at_sparse_steps(const Policy& p, double density) {
   return kept;
 }
 
-// Intervals of a schedule: their steps, and the density of each as the policy has it.
+// Intervals of a schedule: their sparse steps, and the density of each as the policy has it.
 struct Intervals {
   std::vector<double> steps, shape;
 };
 
-Intervals intervals_of(const Schedule& s) {
+Intervals intervals_of(const Policy& p) {
+  const Schedule& s = p.schedule;
   Intervals all;
-  const std::int32_t sparse = kStudySteps - s.dense_steps;
-  for (std::int32_t begin = 0; begin < sparse; begin += s.interval) {
-    const std::size_t i = std::min(all.steps.size(), s.permille.size() - 1);
-    all.steps.push_back(std::min(s.interval, sparse - begin));
-    all.shape.push_back(s.permille[i]);
+  std::vector<std::int32_t> starts = s.starts;
+  if (starts.empty()) {
+    for (std::int32_t begin = s.dense_steps; begin < kStudySteps; begin += s.interval) starts.push_back(begin);
+  }
+  starts.push_back(kStudySteps);
+  for (std::size_t i = 0; i + 1 < starts.size(); ++i) {
+    all.steps.push_back(starts[i + 1] - starts[i] - (p.residual ? 1 : 0));
+    all.shape.push_back(s.permille[std::min(i, s.permille.size() - 1)]);
   }
   return all;
+}
+
+// Steps that compute all blocks to have a residual.
+std::int32_t complete_steps(const Policy& p) {
+  return p.residual ? static_cast<std::int32_t>(std::ssize(intervals_of(p).steps)) : 0;
+}
+
+// How often a policy with residuals computes all blocks follows from the density, and most often at the beginning,
+// where attention changes fastest: starts grow with the square of their number. Between them one density is kept.
+Policy with_starts(Policy p, double density) {
+  Schedule& s = p.schedule;
+  const std::int32_t first = s.dense_steps;
+  const auto count = std::max(1L, std::lround(density * kStudySteps * kCompleteShare) - first);
+  s.starts.clear();
+  for (long i = 0; i < count; ++i) {
+    const double part = static_cast<double>(i) / static_cast<double>(count);
+    s.starts.push_back(first + static_cast<std::int32_t>(std::lround(part * part * (kStudySteps - first))));
+  }
+  s.starts.erase(std::unique(s.starts.begin(), s.starts.end()), s.starts.end());
+  s.permille.assign(s.starts.size(), 1);  // equal proportions; the scale is the knob's
+  return p;
 }
 
 double scaled(double shape, double scale) { return std::min(1.0, shape * scale); }
 
 // The factor by which all densities are multiplied, none above 1, for their mean over the steps to be `wanted`.
-double scale_of(const Intervals& v, double wanted, double sparse_steps) {
+double scale_of(const Intervals& v, double wanted) {
+  const double sparse_steps = std::accumulate(v.steps.begin(), v.steps.end(), 0.0);
   double low = 0, high = 1;  // shapes are at least 1
   for (int i = 0; i < kHalvings; ++i) {
     const double middle = 0.5 * (low + high);
@@ -64,13 +96,14 @@ double scale_of(const Intervals& v, double wanted, double sparse_steps) {
 // The schedule's densities in their proportions, in whole blocks: what rounding took from an interval the next one
 // gets.
 std::vector<std::int32_t> proportioned(const Policy& p, double wanted, std::int64_t blocks) {
-  const Intervals v = intervals_of(p.schedule);
-  const double scale = scale_of(v, wanted, kStudySteps - p.schedule.dense_steps);
+  const Intervals v = intervals_of(p);
+  const double scale = scale_of(v, wanted);
   std::vector<std::int32_t> permille;
   double owed = 0;  // blocks x steps
   for (std::size_t i = 0; i < v.steps.size(); ++i) {
     owed += v.steps[i] * scaled(v.shape[i], scale) * static_cast<double>(blocks);
-    const auto count = std::clamp<std::int64_t>(std::llround(owed / v.steps[i]), 1, blocks);
+    const double steps = std::max(1.0, v.steps[i]);  // an interval of one step has no sparse one
+    const auto count = std::clamp<std::int64_t>(std::llround(owed / steps), 1, blocks);
     owed -= v.steps[i] * static_cast<double>(count);
     permille.push_back(static_cast<std::int32_t>(ceil_div(1000 * count, blocks)));
   }
@@ -124,7 +157,8 @@ double planned_density(const Policy& p, const TokenGrid& grid, const Prior* prio
     if (rule.interval_id != interval && p.budget != BudgetKind::kSchedule && !rule.dense) {
       kept = kept_of_budget(p, *prior, blocks, std::int64_t{step} * prior->budget->bins / kStudySteps);
     } else if (p.budget == BudgetKind::kSchedule) {
-      kept = rule.dense ? 1.0 : met(blocks, rule.permille);
+      const bool complete = rule.dense || (p.residual && rule.interval_id != interval);
+      kept = complete ? 1.0 : met(blocks, rule.permille);
     }
     interval = rule.interval_id;
     sum += with_tail(kept, p.tail);
@@ -134,7 +168,7 @@ double planned_density(const Policy& p, const TokenGrid& grid, const Prior* prio
 
 Policy policy_at(const StudyPreset& preset, double density, const TokenGrid& grid, const Profile* profile,
                  std::int32_t top_p) {
-  Policy p = preset.policy;
+  Policy p = preset.policy.residual ? with_starts(preset.policy, density) : preset.policy;
   const double kept = kept_at_sparse_steps(p, density);
   switch (preset.knob) {
     case Knob::kNone:

@@ -260,15 +260,18 @@ std::int64_t predicted_memory(const Loaded& loaded, const VideoRequest& request)
   std::int64_t activations = 0;
   for (const Range& r : plan.tokens) activations += predicted_activation_bytes(c, r.size(), 1, loaded.prompts.slots());
   // Per rank: noise, gathered tokens, latents, the other branch and four past states of UniPC; once: decoded frames
-  // (f32) of the sparse and the dense run, and the masks kept for the report as bits and as one byte a block, with the
-  // ranks beside them where there is a profile.
+  // (f32) of the sparse and the dense run, the residuals that a policy holds, and the masks kept for the report as bits
+  // and as one byte a block, with the ranks beside them where there is a profile.
   const std::int64_t latents = request.grid.tokens() * c.patch_features() * 4;
   const std::int64_t blocks = ceil_div(request.grid.tokens(), std::min(request.policy.block_q, request.policy.block_k));
   const std::int64_t pictures = request.keep_masks ? (request.profile ? 3 : 2) : 0;
   const auto kept = checked_product({c.layers, c.heads, blocks, blocks, pictures});
   require(kept.has_value(), "--grid {}: too many blocks to count their bytes", to_string(request.grid));
+  const std::int64_t branches = request.sampler.guidance > 1 ? 2 : 1;
+  const std::int64_t residuals =
+      request.policy.residual ? c.layers * branches * request.grid.tokens() * c.heads * c.head_dim * 4 : 0;
   const std::int64_t frames = 2 * request.grid.tokens() * c.patch_h * c.patch_w * 16 * 3 * 4;
-  return resident_memory() + plan.peak_bytes + activations + 8 * latents * request.ranks + frames + *kept;
+  return resident_memory() + plan.peak_bytes + activations + 8 * latents * request.ranks + frames + *kept + residuals;
 }
 
 VideoResult run_video(const Loaded& loaded, const VideoRequest& request) {

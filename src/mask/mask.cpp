@@ -139,6 +139,13 @@ void intersect(BlockMask& into, const BlockMask& other) {
   std::ranges::transform(into.words(), other.words(), into.words().begin(), std::bit_and<>{});
 }
 
+BlockMask complement(const BlockMask& mask) {
+  BlockMask rest = mask;
+  rest.fill(true);
+  std::ranges::transform(rest.words(), mask.words(), rest.words().begin(), std::bit_xor{});
+  return rest;
+}
+
 BlockMask slice_heads(const BlockMask& mask, std::int64_t begin, std::int64_t end) {
   require(0 <= begin && begin < end && end <= mask.heads(),
           "heads [{}, {}) are no part of a mask of {} heads; slice within", begin, end, mask.heads());

@@ -9,6 +9,7 @@
 
 #include "attend/permuted.hpp"
 #include "attend/prologue.hpp"
+#include "attend/residual.hpp"
 #include "attend/shape.hpp"
 #include "attend/tail.hpp"
 #include "base/fail.hpp"
@@ -79,6 +80,15 @@ class Scratch {
   Buffer<std::byte> bytes_;
 };
 
+// A packed [batch, tokens, heads, head_dim] tensor of its own.
+struct Packed {
+  Packed(const ConstTensorView& like)
+      : bytes(static_cast<std::size_t>(like.elements()) * size_of(like.dtype)),
+        view{bytes.data(), like.dtype, like.shape, packed_strides(like.shape)} {}
+  Buffer<std::byte> bytes;
+  TensorView view;
+};
+
 // "step 3 of 30, layer 2, conditional: q and k", without allocation.
 class PhaseText {
  public:
@@ -124,6 +134,12 @@ struct Engine::State {
   void begin(const AttendCall& c, ConstTensorView q, ConstTensorView k, bool inputs_stay);
   void finish(ConstTensorView v, TensorView out);
   void run_attention(ConstTensorView v, TensorView out);
+  CacheKey residual_key() const {
+    return {call.steps,    call.layer,     call.branch,           {options.sequence, options.policy.block_q},
+            options.batch, full_q.heads(), plan.heads[rank].begin};
+  }
+  void find_residual();
+  void make_residual(const AttentionArgs& args, std::int32_t tail);
 
   const EngineOptions options;
   Fabric& fabric;
@@ -138,7 +154,8 @@ struct Engine::State {
   Ledger ledger;
   std::vector<std::optional<BlockMask>> masks;  // [layer][branch]
   Scratch q_scratch, k_scratch;
-  std::vector<float> lse;  // of a call with a tail
+  std::vector<float> lse;           // of a call with a tail or a new residual
+  IntervalCache<Packed> residuals;  // of each layer and branch, held for an interval
   PhaseText phase;
   AttendObserver observer;
 
@@ -147,6 +164,7 @@ struct Engine::State {
   AttendCall call;
   ConstTensorView full_q, full_k;
   Kept chosen;
+  const Packed* residual = nullptr;  // to be added to the output
   std::vector<std::pair<std::int64_t, std::int64_t>> hidden_keys;
 };
 
@@ -200,6 +218,7 @@ void Engine::State::select(ConstTensorView q, ConstTensorView k) {
     else
       chosen.blocks = selector.choose(wish, q, k, threads);
   }
+  find_residual();
   ledger.note(options.policy, route_of(options.policy, call, chosen));
   ledger.count(call, chosen);
   if (!options.keep_masks) return;
@@ -246,12 +265,34 @@ void Engine::State::run_attention(ConstTensorView v, TensorView out) {
   if (chosen.clusters != nullptr) return attend_clusters(args, *chosen.clusters, threads);
   args.mask = chosen.blocks;
   const std::int32_t tail = args.mask != nullptr ? options.policy.tail : 0;
-  if (tail > 0) {
+  if (tail > 0 || chosen.completed) {
     lse.resize(static_cast<std::size_t>(out.batch() * out.heads() * out.tokens()));
     args.lse = lse.data();
   }
   attend_cpu(args, threads);
+  if (chosen.completed) return make_residual(args, tail);
   if (tail > 0) attend_tail(args, tail, threads);
+  if (residual != nullptr) add_residual(out, residual->view, threads);
+}
+
+// The residual of this call's interval, or that it is to be made.
+void Engine::State::find_residual() {
+  residual = nullptr;
+  if (!options.policy.residual || chosen.blocks == nullptr) return;
+  const StepRule rule = rule_for(options.policy, call.step, call.steps, call.layer);
+  const auto found = residuals.earlier(residual_key(), call.step);
+  chosen.completed = found == nullptr || found->interval_id != rule.interval_id;
+  if (chosen.completed) return;
+  found->last_step = call.step;
+  residual = &found->value;
+}
+
+// Kept only when it is whole, so that an aborted call leaves none behind.
+void Engine::State::make_residual(const AttentionArgs& args, std::int32_t tail) {
+  Packed fresh(args.out);
+  complete(args, tail, fresh.view, threads);
+  const StepRule rule = rule_for(options.policy, call.step, call.steps, call.layer);
+  residuals.put(residual_key(), rule.interval_id, call.step, std::move(fresh));
 }
 
 void Engine::State::finish(ConstTensorView v, TensorView out) {
@@ -312,6 +353,7 @@ const EngineStats& Engine::stats() const { return state_->ledger.stats(); }
 void Engine::reset() {
   state_->selector.reset();
   state_->cluster_selector.reset();
+  state_->residuals.clear();
   state_->ledger.reset();
   state_->pending = false;
   for (auto& mask : state_->masks) mask.reset();

@@ -32,6 +32,9 @@ Route call_route(const Policy& policy, CallRoute route) {
       return {"dense calls", "warm-up", name + " keeps the first steps dense"};
     case CallRoute::kFullDensity:
       return {"dense calls", "density 1", name + " asks for all blocks at this step"};
+    case CallRoute::kResidual:
+      return {"dense calls", "residual",
+              name + " computes all blocks where it chooses a mask, and keeps what the dropped ones change"};
     case CallRoute::kSparse:
       break;
   }
@@ -62,8 +65,9 @@ double kept_of_head(const ClusterMask& mask, std::int64_t head) {
 }
 
 double kept_of_head(const Kept& kept, std::int64_t head, std::int64_t batch, double all) {
+  if (kept.all()) return all;
   if (kept.blocks != nullptr) return kept_of_head(*kept.blocks, head, batch);
-  return kept.clusters != nullptr ? kept_of_head(*kept.clusters, head) : all;
+  return kept_of_head(*kept.clusters, head);
 }
 
 }  // namespace
@@ -73,6 +77,7 @@ Stopwatch::~Stopwatch() { sum_ += now_seconds() - start_; }
 
 CallRoute route_of(const Policy& policy, const AttendCall& call, const Kept& kept) {
   if (!kept.all()) return CallRoute::kSparse;
+  if (kept.completed) return CallRoute::kResidual;
   if (!policy.sparse) return CallRoute::kPolicyDense;
   const auto& dense = policy.dense_layers;
   if (std::find(dense.begin(), dense.end(), call.layer) != dense.end()) return CallRoute::kDenseLayer;

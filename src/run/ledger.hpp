@@ -13,12 +13,13 @@ namespace tulle {
 struct Kept {
   const BlockMask* blocks = nullptr;
   const ClusterMask* clusters = nullptr;
-  bool all() const { return blocks == nullptr && clusters == nullptr; }
+  bool completed = false;  // all is computed all the same, for the residual
+  bool all() const { return completed || (blocks == nullptr && clusters == nullptr); }
 };
 
-// Why a call had no mask, or that it had one.
-enum class CallRoute : std::uint8_t { kPolicyDense, kDenseLayer, kWarmUp, kFullDensity, kSparse };
-constexpr std::size_t kCallRoutes = 5;
+// Why a call computes all blocks, or that it does not.
+enum class CallRoute : std::uint8_t { kPolicyDense, kDenseLayer, kWarmUp, kFullDensity, kResidual, kSparse };
+constexpr std::size_t kCallRoutes = 6;
 
 // Adds the seconds until its end to `sum`.
 class Stopwatch {

@@ -15,13 +15,19 @@ constexpr std::int64_t kLayers = 3, kHeads = 4, kBins = 8;
 
 Profile profile_of(const TokenGrid& grid) { return testing_data::varied_profile(grid, kLayers, kHeads, kBins); }
 
+// Whether a step of the study computes all blocks, under a policy without dense layers.
+bool computes_all(const Policy& p, std::int32_t step) {
+  const StepRule rule = rule_for(p, step, kStudySteps, 0);
+  return rule.dense || (p.residual && rule.interval_id != rule_for(p, step - 1, kStudySteps, 0).interval_id);
+}
+
 // Density of the whole run that a schedule comes to: kept blocks, and one pair in `tail` of the others.
 double counted(const Policy& p, const TokenGrid& grid) {
   const std::int64_t blocks = (grid.tokens() + p.block_k - 1) / p.block_k;
   double sum = 0;
   for (std::int32_t step = 0; step < kStudySteps; ++step) {
     const StepRule rule = rule_for(p, step, kStudySteps, 0);
-    const double kept = rule.dense ? 1.0 : double(kept_count(blocks, rule.permille)) / double(blocks);
+    const double kept = computes_all(p, step) ? 1.0 : double(kept_count(blocks, rule.permille)) / double(blocks);
     sum += kept + (p.tail > 0 ? (1 - kept) / p.tail : 0);
   }
   return sum / kStudySteps;
@@ -110,9 +116,20 @@ TEST(Knobs, PresetsShareDenseStepsAndHaveNoDenseLayer) {
     EXPECT_TRUE(p.dense_layers.empty()) << preset.name;
     EXPECT_EQ(preset.knob, knob_of(preset.policy)) << preset.name;
     for (std::int32_t step = 0; step < kStudySteps; ++step) {
-      EXPECT_EQ(rule_for(p, step, kStudySteps, 0).dense, step < kStudyDenseSteps) << preset.name << " " << step;
+      if (step < kStudyDenseSteps || !p.residual)
+        EXPECT_EQ(computes_all(p, step), step < kStudyDenseSteps) << preset.name << " " << step;
     }
   }
+}
+
+// Steps with all blocks take three quarters of the work, and come at growing distances.
+TEST(Knobs, ResidualsAreRenewedMoreOftenAtHigherDensity) {
+  const auto starts_at = [](double density) {
+    return policy_at(study_preset("tulle"), density, parse_grid("9x16x16"), nullptr, 0).schedule.starts;
+  };
+  EXPECT_EQ(starts_at(0.15), (std::vector<std::int32_t>{1, 8}));
+  EXPECT_EQ(starts_at(0.25), (std::vector<std::int32_t>{1, 2, 6, 11, 20}));
+  EXPECT_GT(starts_at(0.55).size(), starts_at(0.40).size());
 }
 
 TEST(Knobs, TopPIsTheGivenOne) {

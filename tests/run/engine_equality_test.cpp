@@ -105,6 +105,22 @@ TEST(EngineEquality, DensityOneIsDense) {
   }
 }
 
+// Steps 1, 2 and 6 of 30 compute all blocks; what that changed is added at 3 and 4.
+TEST(EngineEquality, Residuals) {
+  for (const std::int32_t tail : {0, 8}) {
+    SCOPED_TRACE(tail);
+    Trial trial = sparse_trial();
+    trial.options.policy = small_blocks("tulle");
+    trial.options.policy.tail = tail;
+    trial.steps = 30;
+    trial.steps_run = {0, 1, 2, 3, 4, 6};
+    expect_equal(trial);
+    const EngineStats books = run_trial(trial, 1).stats[0];
+    for (const std::size_t step : {0, 1, 2, 6}) EXPECT_EQ(books.kept_by_step[step], books.all_by_step[step]) << step;
+    for (const std::size_t step : {3, 4}) EXPECT_LT(books.kept_by_step[step], 0.3 * books.all_by_step[step]) << step;
+  }
+}
+
 TEST(EngineEquality, DenseOn97Tokens) {
   Trial trial;
   trial.options.sequence.grid = {1, 1, 97};

@@ -166,6 +166,24 @@ TEST(Schedule, TopPIsChosenAnewInEveryInterval) {
   }
 }
 
+TEST(Schedule, StartsCutIntervalsOfAnyLength) {
+  Policy p = load_policy("dfsattn");
+  p.dense_layers.clear();
+  p.schedule = {.reference_steps = 30, .dense_steps = 2, .interval = 1, .permille = {500, 200}, .starts = {2, 3, 10}};
+  check_policy(p);
+  EXPECT_TRUE(rule_for(p, 1, 30, 0).dense);
+  for (int step = 2; step < 30; ++step) {
+    const StepRule rule = rule_for(p, step, 30, 0);
+    EXPECT_EQ(rule.interval_id, step < 3 ? 0 : step < 10 ? 1 : 2) << step;
+    EXPECT_EQ(rule.permille, step < 3 ? 500 : 200) << step;
+    EXPECT_EQ(rule_for(p, 2 * step + 1, 60, 0).interval_id, rule.interval_id) << step;
+  }
+  for (const std::vector<std::int32_t>& bad : {std::vector{3, 5}, {2, 2}, {2, 5, 4}, {2, 30}}) {
+    p.schedule.starts = bad;
+    EXPECT_THROW(check_policy(p), Error);
+  }
+}
+
 TEST(Schedule, FourStepsKeepTheFirstDense) {
   const Policy p = load_policy("dfsattn");
   EXPECT_TRUE(rule_for(p, 0, 4, 1).dense);
