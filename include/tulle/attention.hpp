@@ -48,10 +48,9 @@ void attend_reference(const AttentionArgs& args, double* out64 = nullptr, double
 // Instruction set that attend_cpu uses on this machine, e.g. "AVX2".
 const char* attention_target();
 
-// Merges two partial attentions over disjoint key sets, in place into (out, lse): the exact combination, in f32.
-// out, other_out: views of equal shape, both f32 or both bf16; lse, other_lse: [batch, heads, Nq]. -inf parts
-// contribute nothing. Throws Error(kInvalidArgument).
-void merge_parts(TensorView out, float* lse, ConstTensorView other_out, const float* other_lse, const Threads& threads);
+// Merges two partial attentions over disjoint key sets, in place into (out, lse): the exact combination.
+// out, other_out: f32 views of equal shape; lse, other_lse: [batch, heads, Nq]. -inf parts contribute nothing.
+void merge_parts(TensorView out, float* lse, ConstTensorView other_out, const float* other_lse);
 
 // FLOPs of the kept part: 4 * head_dim * kept query-key pairs (one multiply-add counts 2, QK^T and PV).
 double attention_flops(const AttentionArgs& args);

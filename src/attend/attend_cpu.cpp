@@ -4,6 +4,7 @@
 #include <cmath>
 #include <limits>
 #include <numbers>
+#include <optional>
 #include <vector>
 
 #include "attend/attend_cpu.hpp"
@@ -11,6 +12,7 @@
 #include "attend/keys.hpp"
 #include "attend/pack.hpp"
 #include "attend/shape.hpp"
+#include "attend/tail.hpp"
 #include "base/checked.hpp"
 #include "base/fail.hpp"
 #include "base/half.hpp"
@@ -97,19 +99,37 @@ std::vector<RowGroup> group_rows(std::int64_t rows, std::int64_t group) {
   return groups;
 }
 
-// What one thread needs for one tile.
-struct Scratch {
-  explicit Scratch(const AttentionArgs& args, const Geometry& g)
-      : q(static_cast<std::size_t>(kRows * args.q.head_dim())),
-        out(static_cast<std::size_t>(kRows * g.out_dim)),
-        top(kRows),
-        sum(kRows) {
+// What a sparse call does with the keys of blocks that are not kept. Views and masks outlive the call.
+struct Beyond {
+  const AttentionArgs* tail = nullptr;  // the means as keys of their own, and a mask of which count; null: none
+  float tail_log2 = 0;                  // of a mean's weight
+  const AttentionArgs* rest = nullptr;  // args, but with the blocks that are not kept; null: they are not computed
+  TensorView residual;
+};
+
+constexpr std::int64_t kScratchRows = cpu::kTileRows + cpu::kTilePadding;
+
+// Attention of one tile over one set of keys.
+struct Part {
+  Part(const Geometry& g)
+      : out(static_cast<std::size_t>(kScratchRows * g.out_dim)), top(kScratchRows), sum(kScratchRows) {
     panels.reserve(static_cast<std::size_t>(g.panels));
   }
-
-  static constexpr std::int64_t kRows = cpu::kTileRows + cpu::kTilePadding;
-  Buffer<float> q, out, top, sum;
+  Buffer<float> out, top, sum;
   std::vector<Panel> panels;
+};
+
+// What one thread needs for one tile.
+struct Scratch {
+  Scratch(const AttentionArgs& args, const Geometry& g, const Beyond& beyond)
+      : q(static_cast<std::size_t>(kScratchRows * args.q.head_dim())), kept(g) {
+    if (beyond.tail != nullptr) tail.emplace(g);
+    if (beyond.rest != nullptr) rest.emplace(g);
+  }
+
+  Buffer<float> q;
+  Part kept;
+  std::optional<Part> tail, rest;
 };
 
 // Packed K and V of the pairs of one wave.
@@ -161,62 +181,145 @@ void pack_wave(const AttentionArgs& args, const Geometry& g, std::int64_t count,
   });
 }
 
+// into <- the exact combination of into and part, whose weights are all multiplied by 2^bias.
+void merge_part(Part& into, const Part& part, float bias, std::int64_t rows, std::int64_t out_dim) {
+  for (std::int64_t r = 0; r < rows; ++r) {
+    float &top = into.top.data()[r], &sum = into.sum.data()[r];
+    const float other_sum = part.sum.data()[r], other_top = part.top.data()[r] + bias;
+    if (other_sum == 0) continue;
+    const float most = sum == 0 ? other_top : std::max(top, other_top);
+    const float a = sum == 0 ? 0 : std::exp2(top - most), b = std::exp2(other_top - most);
+    float* out = into.out.data() + r * out_dim;
+    const float* other = part.out.data() + r * out_dim;
+    for (std::int64_t i = 0; i < out_dim; ++i) out[i] = a * out[i] + b * other[i];
+    top = most, sum = a * sum + b * other_sum;
+  }
+}
+
+float factor_of(const Part& part, std::int64_t row) {
+  const float sum = part.sum.data()[row];
+  return sum == 0 ? 0.0f : 1.0f / sum;
+}
+
 template <class T>
-void write_rows(const AttentionArgs& args, const Geometry& g, const Work& work, const Scratch& scratch) {
+void write_rows(const AttentionArgs& args, const Geometry& g, const Work& work, const Part& part) {
   const std::int64_t b = work.pair / args.q.heads(), h = work.pair % args.q.heads();
   fetch_rows(args.out, b, h, work.begin, work.end);
   for (std::int64_t i = work.begin; i < work.end; ++i) {
     const std::int64_t r = i - work.begin;
-    const float* from = scratch.out.data() + r * g.out_dim;
-    const float sum = scratch.sum.data()[r], factor = scratch.panels.empty() ? 0.0f : 1.0f / sum;
+    const float* from = part.out.data() + r * g.out_dim;
+    const float sum = part.sum.data()[r], factor = factor_of(part, r);
     std::transform(from, from + args.q.head_dim(), args.out.row<T>(b, i, h),
                    [factor](float x) { return from_f32<T>(x * factor); });
     if (args.lse == nullptr) continue;
-    const double lse =
-        static_cast<double>(scratch.top.data()[r]) * std::numbers::ln2 + std::log(static_cast<double>(sum));
+    const double lse = static_cast<double>(part.top.data()[r]) * std::numbers::ln2 + std::log(static_cast<double>(sum));
     args.lse[lse_index(args.q.shape, b, h, i)] =
-        scratch.panels.empty() ? -std::numeric_limits<float>::infinity() : static_cast<float>(lse);
+        sum == 0 ? -std::numeric_limits<float>::infinity() : static_cast<float>(lse);
   }
 }
 
-void attend_rows(const AttentionArgs& args, const Geometry& g, const Packed& packed, const Work& work,
-                 Scratch& scratch) {
+// residual <- all - given, both divided by their sums.
+template <class T>
+void write_residual(const TensorView& residual, const Geometry& g, const Work& work, const Part& all,
+                    const Part& given) {
+  const std::int64_t b = work.pair / residual.heads(), h = work.pair % residual.heads();
+  for (std::int64_t i = work.begin; i < work.end; ++i) {
+    const std::int64_t r = i - work.begin;
+    const float *x = all.out.data() + r * g.out_dim, *y = given.out.data() + r * g.out_dim;
+    const float fx = factor_of(all, r), fy = factor_of(given, r);
+    T* to = residual.row<T>(b, i, h);
+    for (std::int64_t c = 0; c < residual.head_dim(); ++c) to[c] = from_f32<T>(x[c] * fx - y[c] * fy);
+  }
+}
+
+// One tile over the keys of `args` that its mask keeps; q is packed.
+void attend_part(const AttentionArgs& args, const Geometry& g, const Packed& packed, const Work& work,
+                 std::span<const RowGroup> groups, const float* q, Part& part) {
   const std::int64_t b = work.pair / args.q.heads(), h = work.pair % args.q.heads(), at = work.pair - packed.first_pair;
-  const double scale = effective_scale(args);
-  const std::vector<RowGroup> groups = group_rows(work.end - work.begin, g.shape.group_rows);
-  fetch_rows(args.q, b, h, work.begin, work.end);
-  cpu::collect_panels(args, b, h, work.q_block, g.shape.panel_keys, scratch.panels);
-  cpu::pack_q({args.q, b, h}, work.begin, work.end, scale < 0 ? -1.0f : 1.0f, groups, scratch.q.data());
-  cpu::attend_tile({.q = scratch.q.data(),
+  cpu::collect_panels(args, b, h, work.q_block, g.shape.panel_keys, part.panels);
+  cpu::attend_tile({.q = q,
                     .groups = groups,
                     .k = packed.k.data() + at * g.k_floats,
                     .v = packed.v.data() + at * g.v_floats,
-                    .panels = scratch.panels,
+                    .panels = part.panels,
                     .head_dim = args.q.head_dim(),
                     .out_dim = g.out_dim,
                     .v_column_panels = g.column_panels,
-                    .scale_log2 = static_cast<float>(std::abs(scale) * std::numbers::log2e),
-                    .out = scratch.out.data(),
-                    .top_log2 = scratch.top.data(),
-                    .sum = scratch.sum.data()});
-  if (args.out.dtype == DType::kF32)
-    write_rows<float>(args, g, work, scratch);
-  else
-    write_rows<Bf16>(args, g, work, scratch);
+                    .scale_log2 = static_cast<float>(std::abs(effective_scale(args)) * std::numbers::log2e),
+                    .out = part.out.data(),
+                    .top_log2 = part.top.data(),
+                    .sum = part.sum.data()});
 }
 
-void attend_wave(const AttentionArgs& args, const Geometry& g, std::int64_t last, const Threads& threads,
-                 Packed& packed) {
-  pack_wave(args, g, last - packed.first_pair, threads, packed);
-  const std::vector<Work> list = list_work(args, packed.first_pair, last);
+// Packed keys of one wave: the call's own, and the tail's.
+struct Wave {
+  Geometry g, tail_g;
+  Packed own, tail;
+};
+
+template <class T>
+void write(const AttentionArgs& args, const Geometry& g, const Beyond& beyond, const Work& work, Scratch& s) {
+  const std::int64_t rows = work.end - work.begin;
+  if (s.rest) merge_part(*s.rest, s.kept, 0, rows, g.out_dim);
+  if (s.tail) merge_part(s.kept, *s.tail, beyond.tail_log2, rows, g.out_dim);
+  write_rows<T>(args, g, work, s.rest ? *s.rest : s.kept);
+  if (s.rest) write_residual<T>(beyond.residual, g, work, *s.rest, s.kept);
+}
+
+void attend_rows(const AttentionArgs& args, const Wave& wave, const Beyond& beyond, const Work& work, Scratch& s) {
+  const std::int64_t b = work.pair / args.q.heads(), h = work.pair % args.q.heads();
+  const std::vector<RowGroup> groups = group_rows(work.end - work.begin, wave.g.shape.group_rows);
+  fetch_rows(args.q, b, h, work.begin, work.end);
+  cpu::pack_q({args.q, b, h}, work.begin, work.end, effective_scale(args) < 0 ? -1.0f : 1.0f, groups, s.q.data());
+  attend_part(args, wave.g, wave.own, work, groups, s.q.data(), s.kept);
+  if (s.tail) attend_part(*beyond.tail, wave.tail_g, wave.tail, work, groups, s.q.data(), *s.tail);
+  if (s.rest) attend_part(*beyond.rest, wave.g, wave.own, work, groups, s.q.data(), *s.rest);
+  if (args.out.dtype == DType::kF32)
+    write<float>(args, wave.g, beyond, work, s);
+  else
+    write<Bf16>(args, wave.g, beyond, work, s);
+}
+
+Packed space_for(std::int64_t heads, const Geometry& g) {
+  return {Buffer<float>(static_cast<std::size_t>(heads * g.k_floats)),
+          Buffer<float>(static_cast<std::size_t>(heads * g.v_floats))};
+}
+
+void attend_wave(const AttentionArgs& args, const Beyond& beyond, std::int64_t last, const Threads& threads,
+                 Wave& wave) {
+  const std::int64_t count = last - wave.own.first_pair;
+  AttentionArgs packed = args;
+  if (beyond.rest != nullptr) packed.mask = nullptr;
+  pack_wave(packed, wave.g, count, threads, wave.own);
+  if (beyond.tail != nullptr) pack_wave(*beyond.tail, wave.tail_g, count, threads, wave.tail);
+  const std::vector<Work> list = list_work(args, wave.own.first_pair, last);
   std::atomic<std::size_t> next{0};
   threads.parallel_for(threads.width(), [&](std::int64_t) {
     std::size_t i = next.fetch_add(1);
     if (i >= list.size()) return;
-    for (Scratch scratch(args, g); i < list.size(); i = next.fetch_add(1)) {
-      attend_rows(args, g, packed, list[i], scratch);
+    for (Scratch scratch(args, wave.g, beyond); i < list.size(); i = next.fetch_add(1)) {
+      attend_rows(args, wave, beyond, list[i], scratch);
     }
   });
+}
+
+void attend_all(const AttentionArgs& args, const Beyond& beyond, const Threads& threads) {
+  if (args.q.dtype == DType::kF16 || args.out.dtype != args.q.dtype) {
+    fail(ErrorCode::kUnsupported, "attend_cpu: q is {} and out is {}; give all four tensors as f32 or all as bf16",
+         to_string(args.q.dtype), to_string(args.out.dtype));
+  }
+  const std::int64_t pairs = args.q.batch() * args.q.heads();
+  if (pairs == 0 || args.q.tokens() == 0) return;
+  Wave wave{geometry_of(args), {}, {}, {}};
+  wave.own = space_for(wave.g.wave_heads, wave.g);
+  if (beyond.tail != nullptr) {
+    wave.tail_g = geometry_of(*beyond.tail);
+    wave.tail = space_for(wave.g.wave_heads, wave.tail_g);
+  }
+  for (std::int64_t first = 0; first < pairs; first += wave.g.wave_heads) {
+    wave.own.first_pair = wave.tail.first_pair = first;
+    attend_wave(args, beyond, std::min(pairs, first + wave.g.wave_heads), threads, wave);
+  }
 }
 
 }  // namespace
@@ -225,7 +328,7 @@ std::size_t attention_workspace_bytes(const AttentionArgs& args, int threads) {
   check(args);
   const Geometry g = geometry_of(args);
   const std::int64_t packed = g.wave_heads * ((g.k_floats + g.v_floats) * std::int64_t{sizeof(float)} + g.panels);
-  const std::int64_t tile = Scratch::kRows * (args.q.head_dim() + g.out_dim + 2) * std::int64_t{sizeof(float)};
+  const std::int64_t tile = kScratchRows * (args.q.head_dim() + g.out_dim + 2) * std::int64_t{sizeof(float)};
   const std::int64_t list = g.panels * std::int64_t{sizeof(Panel)};
   const std::int64_t q_blocks = args.mask != nullptr ? args.mask->q_blocks() : 0;
   // Every query block adds at most one piece to the whole tiles; sorting takes as much again.
@@ -235,18 +338,31 @@ std::size_t attention_workspace_bytes(const AttentionArgs& args, int threads) {
 
 void attend_cpu(const AttentionArgs& args, const Threads& threads) {
   check(args);
-  if (args.q.dtype == DType::kF16 || args.out.dtype != args.q.dtype) {
-    fail(ErrorCode::kUnsupported, "attend_cpu: q is {} and out is {}; give all four tensors as f32 or all as bf16",
-         to_string(args.q.dtype), to_string(args.out.dtype));
+  attend_all(args, {}, threads);
+}
+
+void attend_cpu(const AttentionArgs& args, const Dropped& dropped, const Threads& threads) {
+  check(args);
+  require(args.mask != nullptr, "attention: a tail and a residual are of the blocks that a mask drops; give a mask");
+  const bool wants_residual = dropped.residual.data != nullptr;
+  require(dropped.tail >= 0, "attention: a tail of {} tokens; give at least 0", dropped.tail);
+  require(!wants_residual || (dropped.residual.shape == args.out.shape && dropped.residual.dtype == args.out.dtype),
+          "attention: the residual has another shape or type than out");
+  Beyond beyond;
+  std::optional<Tail> tail;
+  if (dropped.tail > 0) {
+    tail = make_tail(args, dropped.tail, threads);
+    beyond.tail_log2 = std::log2(static_cast<float>(dropped.tail));
+    if (tail->args.k.tokens() > 0) beyond.tail = &tail->args;
   }
-  const Geometry g = geometry_of(args);
-  const std::int64_t pairs = args.q.batch() * args.q.heads();
-  if (pairs == 0 || args.q.tokens() == 0) return;
-  Packed packed{Buffer<float>(static_cast<std::size_t>(g.wave_heads * g.k_floats)),
-                Buffer<float>(static_cast<std::size_t>(g.wave_heads * g.v_floats))};
-  for (; packed.first_pair < pairs; packed.first_pair += g.wave_heads) {
-    attend_wave(args, g, std::min(pairs, packed.first_pair + g.wave_heads), threads, packed);
+  AttentionArgs rest = args;
+  BlockMask left_out;
+  if (wants_residual) {
+    left_out = complement(*args.mask);
+    rest.mask = &left_out;
+    beyond.rest = &rest, beyond.residual = dropped.residual;
   }
+  attend_all(args, beyond, threads);
 }
 
 }  // namespace tulle

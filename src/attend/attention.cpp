@@ -6,7 +6,6 @@
 
 #include "attend/shape.hpp"
 #include "base/fail.hpp"
-#include "base/half.hpp"
 
 namespace tulle {
 namespace {
@@ -77,9 +76,8 @@ std::int64_t seen_pairs(const AttentionArgs& args, std::int64_t b, std::int64_t 
   return pairs;
 }
 
-// One row of the merge; the weights in double, so that they are the rounded exact ones.
-template <class T>
-void merge_row(T* out, float& lse, const T* other, float other_lse, std::int64_t dim) {
+// One row of the merge; weights in double so that the result is the rounded exact combination.
+void merge_row(float* out, float& lse, const float* other, float other_lse, std::int64_t dim) {
   if (other_lse == kEmpty) return;
   if (lse == kEmpty) {
     std::copy_n(other, dim, out);
@@ -88,21 +86,10 @@ void merge_row(T* out, float& lse, const T* other, float other_lse, std::int64_t
   }
   const double top = std::max(lse, other_lse);
   const double mine = std::exp(lse - top), theirs = std::exp(other_lse - top), sum = mine + theirs;
-  const auto a = static_cast<float>(mine / sum), b = static_cast<float>(theirs / sum);
-  for (std::int64_t i = 0; i < dim; ++i) out[i] = from_f32<T>(a * to_f32(out[i]) + b * to_f32(other[i]));
+  for (std::int64_t i = 0; i < dim; ++i) {
+    out[i] = static_cast<float>((mine * out[i] + theirs * other[i]) / sum);
+  }
   lse = static_cast<float>(top + std::log(sum));
-}
-
-template <class T>
-void merge_rows(const TensorView& out, float* lse, const ConstTensorView& other, const float* other_lse,
-                const Threads& threads) {
-  threads.parallel_for(out.batch() * out.tokens(), [&](std::int64_t n) {
-    const std::int64_t b = n / out.tokens(), i = n % out.tokens();
-    for (std::int64_t h = 0; h < out.heads(); ++h) {
-      const std::int64_t at = lse_index(out.shape, b, h, i);
-      merge_row(out.row<T>(b, i, h), lse[at], other.row<T>(b, i, h), other_lse[at], out.head_dim());
-    }
-  });
 }
 
 }  // namespace
@@ -139,18 +126,20 @@ double attention_flops(const AttentionArgs& args) {
   return 4.0 * static_cast<double>(args.q.head_dim()) * pairs;
 }
 
-void merge_parts(TensorView out, float* lse, ConstTensorView other_out, const float* other_lse,
-                 const Threads& threads) {
-  require(out.dtype == other_out.dtype && out.dtype != DType::kF16,
-          "merge_parts: the parts are {} and {}; both must be f32, or both bf16", to_string(out.dtype),
-          to_string(other_out.dtype));
+void merge_parts(TensorView out, float* lse, ConstTensorView other_out, const float* other_lse) {
+  require(out.dtype == DType::kF32 && other_out.dtype == DType::kF32,
+          "merge_parts: the parts are {} and {}; both must be f32", to_string(out.dtype), to_string(other_out.dtype));
   require(out.shape == other_out.shape,
           "merge_parts: the two parts have different shapes; merge parts of the same rows");
   require(lse != nullptr && other_lse != nullptr, "merge_parts: an LSE is missing; ask both kernels for it");
-  if (out.dtype == DType::kF32)
-    merge_rows<float>(out, lse, other_out, other_lse, threads);
-  else
-    merge_rows<Bf16>(out, lse, other_out, other_lse, threads);
+  for (std::int64_t b = 0; b < out.batch(); ++b) {
+    for (std::int64_t h = 0; h < out.heads(); ++h) {
+      for (std::int64_t i = 0; i < out.tokens(); ++i) {
+        const std::int64_t at = lse_index(out.shape, b, h, i);
+        merge_row(out.row<float>(b, i, h), lse[at], other_out.row<float>(b, i, h), other_lse[at], out.head_dim());
+      }
+    }
+  }
 }
 
 }  // namespace tulle

@@ -1,7 +1,6 @@
 #include "attend/tail.hpp"
 
 #include <algorithm>
-#include <cmath>
 #include <vector>
 
 #include "attend/shape.hpp"
@@ -11,12 +10,6 @@
 
 namespace tulle {
 namespace {
-
-// [batch, groups, heads, head_dim]: means of `tail` tokens of the video each.
-struct Means {
-  Buffer<std::byte> bytes;
-  TensorView view;
-};
 
 template <class T>
 void mean_rows(const ConstTensorView& in, std::int64_t first, std::int32_t tail, const Threads& threads,
@@ -38,11 +31,11 @@ void mean_rows(const ConstTensorView& in, std::int64_t first, std::int32_t tail,
   });
 }
 
-Means means_of(const ConstTensorView& in, std::int64_t first, std::int64_t groups, std::int32_t tail,
-               const Threads& threads) {
+Tail::Means means_of(const ConstTensorView& in, std::int64_t first, std::int64_t groups, std::int32_t tail,
+                     const Threads& threads) {
   const std::array<std::int64_t, 4> shape = {in.batch(), groups, in.heads(), in.head_dim()};
   const auto count = static_cast<std::size_t>(in.batch() * groups * in.heads() * in.head_dim());
-  Means means{Buffer<std::byte>(count * size_of(in.dtype)), {}};
+  Tail::Means means{Buffer<std::byte>(count * size_of(in.dtype)), {}};
   means.view = {means.bytes.data(), in.dtype, shape, packed_strides(shape)};
   if (in.dtype == DType::kF32)
     mean_rows<float>(in, first, tail, threads, means.view);
@@ -72,30 +65,21 @@ BlockMask left_out(const BlockMask& mask, std::int64_t groups, std::int32_t tail
 
 }  // namespace
 
-void attend_tail(const AttentionArgs& args, std::int32_t tail, const Threads& threads) {
-  check(args);
-  require(args.mask != nullptr && args.lse != nullptr, "attend_tail needs the mask and the LSE of the kept part");
+Tail make_tail(const AttentionArgs& args, std::int32_t tail, const Threads& threads) {
   const BlockPartition& keys = args.mask->k();
   require(tail >= 1 && keys.block % tail == 0, "a tail of {} tokens does not divide key blocks of {}", tail,
           keys.block);
   const std::int64_t groups = keys.sequence.grid.tokens() / tail, first = keys.sequence.video_begin();
-  if (groups == 0 || args.q.elements() == 0) return;
-  const Means k = means_of(args.k, first, groups, tail, threads), v = means_of(args.v, first, groups, tail, threads);
-  const BlockMask rest = left_out(*args.mask, groups, tail);
-
-  const std::array<std::int64_t, 4> shape = args.q.shape;
-  Buffer<std::byte> out(static_cast<std::size_t>(args.q.elements()) * size_of(args.out.dtype));
-  std::vector<float> lse(static_cast<std::size_t>(shape[0] * shape[1] * shape[2]));
-  AttentionArgs part;
-  part.q = args.q, part.k = k.view, part.v = v.view;
-  part.out = {out.data(), args.out.dtype, shape, packed_strides(shape)};
-  part.lse = lse.data();
-  part.scale = args.scale;
-  part.mask = &rest;
-  attend_cpu(part, threads);
-  const float weight = std::log(static_cast<float>(tail));
-  for (float& l : lse) l += weight;
-  merge_parts(args.out, args.lse, part.out, lse.data(), threads);
+  Tail t;
+  t.args = args;
+  t.args.hidden_keys = {};
+  t.args.scale = args.scale;
+  t.k = means_of(args.k, first, groups, tail, threads), t.v = means_of(args.v, first, groups, tail, threads);
+  t.args.k = t.k.view, t.args.v = t.v.view;
+  if (groups == 0) return t;
+  t.mask = std::make_unique<BlockMask>(left_out(*args.mask, groups, tail));
+  t.args.mask = t.mask.get();
+  return t;
 }
 
 }  // namespace tulle

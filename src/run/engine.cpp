@@ -7,11 +7,11 @@
 #include <optional>
 #include <utility>
 
+#include "attend/attend_cpu.hpp"
 #include "attend/permuted.hpp"
 #include "attend/prologue.hpp"
 #include "attend/residual.hpp"
 #include "attend/shape.hpp"
-#include "attend/tail.hpp"
 #include "base/fail.hpp"
 #include "run/agreement.hpp"
 #include "run/exchange.hpp"
@@ -139,7 +139,7 @@ struct Engine::State {
             options.batch, full_q.heads(), plan.heads[rank].begin};
   }
   void find_residual();
-  void make_residual(const AttentionArgs& args, std::int32_t tail);
+  void make_residual(const AttentionArgs& args);
 
   const EngineOptions options;
   Fabric& fabric;
@@ -154,7 +154,6 @@ struct Engine::State {
   Ledger ledger;
   std::vector<std::optional<BlockMask>> masks;  // [layer][branch]
   Scratch q_scratch, k_scratch;
-  std::vector<float> lse;           // of a call with a tail or a new residual
   IntervalCache<Packed> residuals;  // of each layer and branch, held for an interval
   PhaseText phase;
   AttendObserver observer;
@@ -264,14 +263,12 @@ void Engine::State::run_attention(ConstTensorView v, TensorView out) {
   args.hidden_keys = hidden_keys;
   if (chosen.clusters != nullptr) return attend_clusters(args, *chosen.clusters, threads);
   args.mask = chosen.blocks;
-  const std::int32_t tail = args.mask != nullptr ? options.policy.tail : 0;
-  if (tail > 0 || chosen.completed) {
-    lse.resize(static_cast<std::size_t>(out.batch() * out.heads() * out.tokens()));
-    args.lse = lse.data();
-  }
-  attend_cpu(args, threads);
-  if (chosen.completed) return make_residual(args, tail);
-  if (tail > 0) attend_tail(args, tail, threads);
+  if (args.mask == nullptr) return attend_cpu(args, threads);
+  if (chosen.completed) return make_residual(args);
+  if (options.policy.tail > 0)
+    attend_cpu(args, {.tail = options.policy.tail}, threads);
+  else
+    attend_cpu(args, threads);
   if (residual != nullptr) add_residual(out, residual->view, threads);
 }
 
@@ -288,9 +285,9 @@ void Engine::State::find_residual() {
 }
 
 // Kept only when it is whole, so that an aborted call leaves none behind.
-void Engine::State::make_residual(const AttentionArgs& args, std::int32_t tail) {
+void Engine::State::make_residual(const AttentionArgs& args) {
   Packed fresh(args.out);
-  complete(args, tail, fresh.view, threads);
+  attend_cpu(args, {.tail = options.policy.tail, .residual = fresh.view}, threads);
   const StepRule rule = rule_for(options.policy, call.step, call.steps, call.layer);
   residuals.put(residual_key(), rule.interval_id, call.step, std::move(fresh));
 }

@@ -41,7 +41,7 @@ void expect_merge_equals_whole(double density, Side&& side) {
   auto [a, b] = split_keys(c, side);
   const Threads threads(2);
   for (Problem* p : {&whole, &a, &b}) attend_cpu(p->args(), threads);
-  merge_parts(a.out.view, a.lse.data(), b.out.view, b.lse.data(), threads);
+  merge_parts(a.out.view, a.lse.data(), b.out.view, b.lse.data());
   const Exact truth = exact(whole);
   EXPECT_LE(distance_of_kernel(a, truth).relative(), 2 * distance_of_kernel(whole, truth).relative() + 1e-6);
   EXPECT_LE(distance_of_kernel(a, truth).largest, 2 * distance_of_kernel(whole, truth).largest + 1e-6);
@@ -62,48 +62,45 @@ TEST(Merge, AnEmptyPartChangesNoBit) {
   for (Problem* p : {&a, &empty}) attend_cpu(p->args(), threads);
   const auto out = a.out.bytes;
   const auto lse = a.lse;
-  merge_parts(a.out.view, a.lse.data(), empty.out.view, empty.lse.data(), threads);
+  merge_parts(a.out.view, a.lse.data(), empty.out.view, empty.lse.data());
   EXPECT_EQ(a.out.bytes, out);
   EXPECT_EQ(a.lse, lse);
-  merge_parts(empty.out.view, empty.lse.data(), a.out.view, a.lse.data(), threads);
+  merge_parts(empty.out.view, empty.lse.data(), a.out.view, a.lse.data());
   EXPECT_EQ(empty.out.bytes, out);
   EXPECT_EQ(empty.lse, lse);
 }
 
 TEST(Merge, TwoEmptyPartsStayEmpty) {
   float out[8] = {}, other[8] = {1, 1, 1, 1, 1, 1, 1, 1}, lse = kNothing, other_lse = kNothing;
-  merge_parts(view_of(out, {1, 1, 1, 8}), &lse, view_of<const float>(other, {1, 1, 1, 8}), &other_lse, Threads(1));
+  merge_parts(view_of(out, {1, 1, 1, 8}), &lse, view_of<const float>(other, {1, 1, 1, 8}), &other_lse);
   EXPECT_EQ(lse, kNothing);
   for (const float x : out) EXPECT_EQ(x, 0.0f);
 }
 
 TEST(Merge, DistantAndHugeLogSumsDoNotOverflow) {
   float out[8] = {}, other[8] = {1, 1, 1, 1, 1, 1, 1, 1}, lse = 3e4f, other_lse = -3e4f;
-  merge_parts(view_of(out, {1, 1, 1, 8}), &lse, view_of<const float>(other, {1, 1, 1, 8}), &other_lse, Threads(1));
+  merge_parts(view_of(out, {1, 1, 1, 8}), &lse, view_of<const float>(other, {1, 1, 1, 8}), &other_lse);
   EXPECT_EQ(lse, 3e4f);
   EXPECT_EQ(out[0], 0.0f);
   lse = other_lse = 3e4f;
-  merge_parts(view_of(out, {1, 1, 1, 8}), &lse, view_of<const float>(other, {1, 1, 1, 8}), &other_lse, Threads(1));
+  merge_parts(view_of(out, {1, 1, 1, 8}), &lse, view_of<const float>(other, {1, 1, 1, 8}), &other_lse);
   EXPECT_EQ(lse, static_cast<float>(3e4 + std::numbers::ln2));
   EXPECT_EQ(out[0], 0.5f);
 }
 
 TEST(Merge, RefusesPartsThatDoNotFit) {
   float a[16] = {}, lse[2] = {};
-  EXPECT_THROW(merge_parts(view_of(a, {1, 2, 1, 8}), lse, view_of<const float>(a, {1, 1, 1, 8}), lse, Threads(1)),
-               Error);
-  EXPECT_THROW(merge_parts(view_of(a, {1, 2, 1, 8}), nullptr, view_of<const float>(a, {1, 2, 1, 8}), lse, Threads(1)),
-               Error);
+  EXPECT_THROW(merge_parts(view_of(a, {1, 2, 1, 8}), lse, view_of<const float>(a, {1, 1, 1, 8}), lse), Error);
+  EXPECT_THROW(merge_parts(view_of(a, {1, 2, 1, 8}), nullptr, view_of<const float>(a, {1, 2, 1, 8}), lse), Error);
   Bf16 half[16] = {};
-  EXPECT_THROW(merge_parts(view_of(half, {1, 2, 1, 8}), lse, view_of<const float>(a, {1, 2, 1, 8}), lse, Threads(1)),
-               Error);
+  EXPECT_THROW(merge_parts(view_of(half, {1, 2, 1, 8}), lse, view_of<const float>(a, {1, 2, 1, 8}), lse), Error);
 }
 
 RC_GTEST_PROP(MergeProperty, IsTheExactCombinationToOneRounding, ()) {
   const auto pick = [] { return static_cast<float>(*rc::gen::inRange(-9000, 9000)) / 100.0f; };
   const float la = pick(), lb = pick(), xa = pick(), xb = pick();
   float out[8] = {xa}, other[8] = {xb}, lse = la, other_lse = lb;
-  merge_parts(view_of(out, {1, 1, 1, 8}), &lse, view_of<const float>(other, {1, 1, 1, 8}), &other_lse, Threads(1));
+  merge_parts(view_of(out, {1, 1, 1, 8}), &lse, view_of<const float>(other, {1, 1, 1, 8}), &other_lse);
   const long double wa = std::exp(static_cast<long double>(la)), wb = std::exp(static_cast<long double>(lb));
   const long double x = (wa * xa + wb * xb) / (wa + wb), l = std::log(wa + wb);
   RC_ASSERT(std::abs(out[0] - x) <=

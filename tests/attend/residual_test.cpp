@@ -3,7 +3,7 @@
 
 #include <gtest/gtest.h>
 
-#include "attend/tail.hpp"
+#include "attend/attend_cpu.hpp"
 #include "compare.hpp"
 #include "tulle/error.hpp"
 
@@ -36,8 +36,7 @@ Completed completed(const AttentionCase& c, std::int32_t tail) {
   const TensorView out = done.problem.out.view;
   done.bytes.assign(done.problem.out.bytes.size(), std::byte{0x7f});  // every element must be written
   done.residual = {done.bytes.data(), out.dtype, out.shape, packed_strides(out.shape)};
-  attend_cpu(done.problem.args(), threads);
-  complete(done.problem.args(), tail, done.residual, threads);
+  attend_cpu(done.problem.args(), {.tail = tail, .residual = done.residual}, threads);
   return done;
 }
 
@@ -66,8 +65,7 @@ TEST(Residual, StandsForTheDroppedBlocks) {
     Completed done = completed(shape(0.3), tail);
     Problem again = make_problem(shape(0.3));
     const Threads threads(2);
-    attend_cpu(again.args(), threads);
-    if (tail > 0) attend_tail(again.args(), tail, threads);
+    attend_cpu(again.args(), Dropped{.tail = tail}, threads);
     add_residual(again.out.view, done.residual, threads);
     Problem whole = whole_of(shape(0.3));
     const Exact truth = exact(whole);
@@ -92,8 +90,7 @@ TEST(Residual, DoesNotDependOnThreads) {
     const Threads threads(width);
     std::vector<std::byte> bytes(p.out.bytes.size());
     const TensorView residual{bytes.data(), p.out.view.dtype, p.out.view.shape, packed_strides(p.out.view.shape)};
-    attend_cpu(p.args(), threads);
-    complete(p.args(), 8, residual, threads);
+    attend_cpu(p.args(), {.tail = 8, .residual = residual}, threads);
     outs.push_back(bytes);
   }
   EXPECT_EQ(outs[0], outs[1]);
@@ -102,15 +99,13 @@ TEST(Residual, DoesNotDependOnThreads) {
 TEST(Residual, RefusesWhatDoesNotFit) {
   Problem p = make_problem(shape(0.5));
   const Threads threads(1);
-  AttentionArgs args = p.args();
-  args.lse = nullptr;
-  EXPECT_THROW(complete(args, 0, p.out.view, threads), Error);
-  args = p.args();
-  args.mask = nullptr;
-  EXPECT_THROW(complete(args, 0, p.out.view, threads), Error);
   TensorView small = p.out.view;
   small.shape[1] -= 1;
+  EXPECT_THROW(attend_cpu(p.args(), {.tail = 0, .residual = small}, threads), Error);
   EXPECT_THROW(add_residual(p.out.view, small, threads), Error);
+  AttentionArgs args = p.args();
+  args.mask = nullptr;
+  EXPECT_THROW(attend_cpu(args, {.tail = 0, .residual = p.out.view}, threads), Error);
 }
 
 }  // namespace

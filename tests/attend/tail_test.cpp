@@ -1,6 +1,6 @@
-// attend_tail against its definition in double: every dropped group of tokens is one key and one value, the means, with
+// The tail against its definition in double: every dropped group of tokens is one key and one value, the means, with
 // the weight of the group's tokens.
-#include "attend/tail.hpp"
+#include "attend/attend_cpu.hpp"
 
 #include <gtest/gtest.h>
 
@@ -64,8 +64,7 @@ Row by_definition(Problem& p, std::int32_t tail, std::int64_t b, std::int64_t h,
 void expect_definition(const AttentionCase& c, std::int32_t tail, double tolerance) {
   Problem p = make_problem(c, 7);
   const Threads threads(2);
-  attend_cpu(p.args(), threads);
-  attend_tail(p.args(), tail, threads);
+  attend_cpu(p.args(), Dropped{.tail = tail}, threads);
   for (std::int64_t b = 0; b < c.batch; ++b) {
     for (std::int64_t h = 0; h < c.heads; ++h) {
       for (std::int64_t i = 0; i < c.nq(); ++i) {
@@ -135,8 +134,7 @@ TEST(Tail, IsExactForConstantGroups) {
     }
   }
   const Threads threads(2);
-  attend_cpu(sparse.args(), threads);
-  attend_tail(sparse.args(), 8, threads);
+  attend_cpu(sparse.args(), Dropped{.tail = 8}, threads);
   dense.mask->fill(true);
   attend_cpu(dense.args(), threads);
   for (std::size_t i = 0; i < dense.lse.size(); ++i) EXPECT_NEAR(sparse.lse[i], dense.lse[i], 1e-5);
@@ -148,11 +146,11 @@ TEST(Tail, IsExactForConstantGroups) {
 TEST(Tail, RefusesWhatItCannotDo) {
   Problem p = make_problem(tail_case("bad", 0.5));
   const Threads threads(1);
-  EXPECT_THROW(attend_tail(p.args(), 0, threads), Error);
-  EXPECT_THROW(attend_tail(p.args(), 5, threads), Error);
+  EXPECT_THROW(attend_cpu(p.args(), Dropped{.tail = -1}, threads), Error);
+  EXPECT_THROW(attend_cpu(p.args(), Dropped{.tail = 5}, threads), Error);
   AttentionArgs args = p.args();
-  args.lse = nullptr;
-  EXPECT_THROW(attend_tail(args, 8, threads), Error);
+  args.mask = nullptr;
+  EXPECT_THROW(attend_cpu(args, Dropped{.tail = 8}, threads), Error);
 }
 
 }  // namespace
