@@ -62,7 +62,13 @@ std::vector<std::int32_t> by_step(const Schedule& s) {
   return permille;
 }
 
+void refuse_residual(const AblationInput& in) {
+  require(!in.base.policy.residual,
+          "preset \"{}\" has residuals, whose schedule follows from the density: give another --preset", in.base.name);
+}
+
 Rows fresh(const AblationInput& in) {
+  refuse_residual(in);
   return {row("kept", in.base.policy), changed(in.base, "every_step", [](Policy& p) {
             if (p.budget == BudgetKind::kSchedule) p.schedule.permille = by_step(p.schedule);
             p.schedule.interval = 1;
@@ -75,6 +81,7 @@ void stop_falling(Policy& p) {
 }
 
 Rows falling(const AblationInput& in) {
+  refuse_residual(in);
   Rows rows;
   for (const StudyPreset& base : {study_preset("dfsattn"), in.base}) {
     rows.push_back(row(base.name + "/falling", base.policy));
@@ -82,6 +89,13 @@ Rows falling(const AblationInput& in) {
   }
   if (in.base.name == "dfsattn") rows.resize(2);
   return rows;
+}
+
+// What stands for dropped blocks: nothing, their means, what they changed at an earlier step, or both.
+Rows residuals(const AblationInput&) {
+  const StudyPreset with = study_preset("tulle"), without = study_preset("dfsattn");
+  return {row("both", with.policy), changed(with, "residual", [](Policy& p) { p.tail = 0; }),
+          changed(without, "tail", [](Policy& p) { p.tail = 64; }), row("neither", without.policy)};
 }
 
 Policy with_budget(Policy p, const char* chooser, BudgetKind budget) {
@@ -116,10 +130,10 @@ Rows warm_up(const AblationInput&) {
 }
 
 Rows caption_counts(const AblationInput& in) {
-  require(
-      in.profiles.size() >= 2,
-      "ablation captions compares profiles: make them with tulle calibrate --count 1, 2, 4, 8, 16, 32, and give each with "
-      "--profile");
+  require(in.profiles.size() >= 2,
+          "ablation captions compares profiles: make them with tulle calibrate --count 1, 2, 4, 8, 16, 32, and give "
+          "each with "
+          "--profile");
   Rows rows;
   for (const auto& profile : in.profiles) {
     Wish wish = row(std::to_string(profile->captions.size()), study_preset("west").policy);
@@ -152,6 +166,7 @@ constexpr std::array kAblations = {
     Ablation{"sub_block", "sub-blocks of 8, 16 and 32 tokens", sub_blocks},
     Ablation{"fresh", "a mask kept for an interval, or chosen at every step", fresh},
     Ablation{"falling", "a density that falls over the run, or a fixed one", falling},
+    Ablation{"residual", "a tail, a residual, both, and neither", residuals},
     Ablation{"budget", "uniform, fast and valued budgets, for rank maps and for scores", budgets},
     Ablation{"warmup", "with and without dense steps, under a fast and a uniform budget", warm_up},
     Ablation{"captions", "west from profiles of more and more captions, one --profile each", caption_counts},

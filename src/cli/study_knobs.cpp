@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
 #include <numeric>
 
 #include "base/checked.hpp"
@@ -94,18 +95,21 @@ double scale_of(const Intervals& v, double wanted) {
 }
 
 // The schedule's densities in their proportions, in whole blocks: what rounding took from an interval the next one
-// gets.
+// gets, longest first, so that the last to be rounded are those of few steps.
 std::vector<std::int32_t> proportioned(const Policy& p, double wanted, std::int64_t blocks) {
   const Intervals v = intervals_of(p);
   const double scale = scale_of(v, wanted);
-  std::vector<std::int32_t> permille;
+  std::vector<std::int32_t> permille(v.steps.size());
+  std::vector<std::size_t> order(v.steps.size());
+  std::iota(order.begin(), order.end(), std::size_t{0});
+  std::ranges::stable_sort(order, std::greater{}, [&](std::size_t i) { return v.steps[i]; });
   double owed = 0;  // blocks x steps
-  for (std::size_t i = 0; i < v.steps.size(); ++i) {
+  for (const std::size_t i : order) {
     owed += v.steps[i] * scaled(v.shape[i], scale) * static_cast<double>(blocks);
     const double steps = std::max(1.0, v.steps[i]);  // an interval of one step has no sparse one
     const auto count = std::clamp<std::int64_t>(std::llround(owed / steps), 1, blocks);
     owed -= v.steps[i] * static_cast<double>(count);
-    permille.push_back(static_cast<std::int32_t>(ceil_div(1000 * count, blocks)));
+    permille[i] = static_cast<std::int32_t>(ceil_div(1000 * count, blocks));
   }
   return permille;
 }

@@ -112,7 +112,7 @@ std::vector<StudyPart> ablation_plan(const std::string& name, const StudyChoice&
   check_choice(c);
   const Ablation& ablation = find_named(ablations(), name, "ablation");
   require(c.presets.size() <= 1, "an ablation starts from one preset, and --preset names {}", c.presets.size());
-  std::vector<Wish> rows = ablation.rows({study_preset(c.presets.empty() ? "tulle" : c.presets[0]), profiles});
+  std::vector<Wish> rows = ablation.rows({study_preset(c.presets.empty() ? "dfsattn" : c.presets[0]), profiles});
   for (Wish& row : rows) row.preset.name = fmt::format("ablation/{}/{}", name, row.preset.name);
   std::vector<StudyPart> parts;
   for (const Published& p : of_grids(or_default(c.grids, {kMainGrid}))) {

@@ -265,10 +265,7 @@ void Engine::State::run_attention(ConstTensorView v, TensorView out) {
   args.mask = chosen.blocks;
   if (args.mask == nullptr) return attend_cpu(args, threads);
   if (chosen.completed) return make_residual(args);
-  if (options.policy.tail > 0)
-    attend_cpu(args, {.tail = options.policy.tail}, threads);
-  else
-    attend_cpu(args, threads);
+  attend_cpu(args, {.tail = options.policy.tail}, threads);
   if (residual != nullptr) add_residual(out, residual->view, threads);
 }
 

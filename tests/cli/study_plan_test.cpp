@@ -93,6 +93,7 @@ TEST(Ablations, RowsDifferInWhatTheyAreAbout) {
   }
   EXPECT_THROW(ablation_plan("captions", {}, {}), Error);
   EXPECT_THROW(ablation_plan("nothing", {}, {}), Error);
+  EXPECT_THROW(ablation_plan("falling", {{}, {"tulle"}, {}, {}, 1, 1}, {}), Error);
   EXPECT_THROW(ablation_plan("order", {{}, {"dfsattn", "topp"}, {}, {}, 0, 0}, {}), Error);
 }
 
