@@ -73,7 +73,6 @@ Tail make_tail(const AttentionArgs& args, std::int32_t tail, const Threads& thre
   Tail t;
   t.args = args;
   t.args.hidden_keys = {};
-  t.args.scale = args.scale;
   t.k = means_of(args.k, first, groups, tail, threads), t.v = means_of(args.v, first, groups, tail, threads);
   t.args.k = t.k.view, t.args.v = t.v.view;
   if (groups == 0) return t;

@@ -44,7 +44,7 @@ struct Options {
 };
 
 void choose_captions(const Options& o, CalibrationPlan& plan) {
-  const fs::path path = o.captions.empty() ? fs::path(o.model) / "heldout.jsonl" : fs::path(o.captions);
+  const fs::path path = captions_path(o.model, o.captions);
   const std::vector<std::string> all = read_captions(path);
   const std::int64_t skip = o.skip.value_or(o.captions.empty() ? kGateCaptions : 0);
   const std::int64_t there = std::max<std::int64_t>(0, static_cast<std::int64_t>(all.size()) - skip);

@@ -22,6 +22,10 @@ std::string caption_of(const std::string& line, bool json, const std::string& wh
 
 }  // namespace
 
+fs::path captions_path(const std::string& model, const std::string& named) {
+  return named.empty() ? fs::path(model) / "heldout.jsonl" : fs::path(named);
+}
+
 std::vector<std::string> read_captions(const fs::path& path) {
   const std::string text = read_file(path, std::size_t{1} << 26);
   const bool json = path.extension() == ".jsonl";

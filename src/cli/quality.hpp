@@ -16,6 +16,7 @@
 
 namespace tulle::cli {
 
+constexpr const char* kMainGrid = "9x16x16";  // whose records have no grid in their names
 constexpr std::int32_t kStudySteps = 30;
 constexpr std::int32_t kStudyDenseSteps = 2;
 constexpr double kDensityTolerance = 0.01;  // of a row's mean density

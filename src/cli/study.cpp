@@ -10,6 +10,7 @@
 #include "base/file.hpp"
 #include "base/hash.hpp"
 #include "base/json.hpp"
+#include "cli/captions.hpp"
 #include "cli/run_report.hpp"
 #include "cli/study_knobs.hpp"
 #include "cli/study_recall.hpp"
@@ -76,7 +77,7 @@ void Study::check(const std::vector<StudyPart>& parts) {
     for (const Wish& wish : part.wishes) profile_for(part, wish);
   }
   if (std::ssize(captions_) >= captions) return;
-  const fs::path path = setup_.captions.empty() ? fs::path(setup_.model) / "heldout.jsonl" : fs::path(setup_.captions);
+  const fs::path path = captions_path(setup_.model, setup_.captions);
   const std::string text = read_file(path, std::size_t{64} << 20);
   captions_.clear();
   for (std::size_t at = 0; at < text.size() && std::ssize(captions_) < captions;) {

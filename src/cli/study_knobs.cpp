@@ -17,8 +17,6 @@ constexpr int kHalvings = 60;
 // Of policies with residuals: the share of the work that goes into steps that compute all blocks.
 constexpr double kCompleteShare = 0.75;
 
-std::int32_t complete_steps(const Policy& p);
-
 std::int64_t key_blocks(const Policy& p, const TokenGrid& grid) {
   return ceil_div(grid.tokens(), std::int64_t{p.block_k});
 }
@@ -26,16 +24,6 @@ std::int64_t key_blocks(const Policy& p, const TokenGrid& grid) {
 // What a chooser of whole blocks makes of a density.
 double met(std::int64_t blocks, std::int32_t permille) {
   return static_cast<double>(kept_count(blocks, permille)) / static_cast<double>(blocks);
-}
-
-// The share that sparse steps must keep for the whole run to have `density`.
-double kept_at_sparse_steps(const Policy& p, double density) {
-  const std::int32_t dense = p.schedule.dense_steps + complete_steps(p), sparse = kStudySteps - dense;
-  double kept = (density * kStudySteps - dense) / sparse;
-  if (p.tail > 0) kept = (kept - 1.0 / p.tail) / (1 - 1.0 / p.tail);
-  require(kept > 0 && kept <= 1, "a density of {:.3f} cannot be met: {} of {} steps are dense{}", density, dense,
-          kStudySteps, p.tail > 0 ? " and the tail has work of its own" : "");
-  return kept;
 }
 
 // Intervals of a schedule: their sparse steps, and the density of each as the policy has it.
@@ -61,6 +49,16 @@ Intervals intervals_of(const Policy& p) {
 // Steps that compute all blocks to have a residual.
 std::int32_t complete_steps(const Policy& p) {
   return p.residual ? static_cast<std::int32_t>(std::ssize(intervals_of(p).steps)) : 0;
+}
+
+// The share that sparse steps must keep for the whole run to have `density`.
+double kept_at_sparse_steps(const Policy& p, double density) {
+  const std::int32_t dense = p.schedule.dense_steps + complete_steps(p), sparse = kStudySteps - dense;
+  double kept = (density * kStudySteps - dense) / sparse;
+  if (p.tail > 0) kept = (kept - 1.0 / p.tail) / (1 - 1.0 / p.tail);
+  require(kept > 0 && kept <= 1, "a density of {:.3f} cannot be met: {} of {} steps are dense{}", density, dense,
+          kStudySteps, p.tail > 0 ? " and the tail has work of its own" : "");
+  return kept;
 }
 
 // How often a policy with residuals computes all blocks follows from the density, and most often at the beginning,

@@ -13,10 +13,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr const char* kMainGrid = "9x16x16";
-
 std::vector<std::string> first_captions(const StudySetup& setup, int count) {
-  const fs::path path = setup.captions.empty() ? fs::path(setup.model) / "heldout.jsonl" : fs::path(setup.captions);
+  const fs::path path = captions_path(setup.model, setup.captions);
   std::vector<std::string> captions = read_captions(path);
   require(std::ssize(captions) >= count, "{} has {} captions and {} were asked for: lower --count", path.string(),
           captions.size(), count);

@@ -10,8 +10,6 @@
 namespace tulle::cli {
 namespace {
 
-constexpr const char* kMainGrid = "9x16x16";
-
 // A grid of the published study.
 struct Published {
   std::string grid;

@@ -10,8 +10,6 @@
 namespace tulle::cli {
 namespace {
 
-constexpr const char* kMainGrid = "9x16x16";  // its records have no grid in their names
-
 OrderedJson known(double v) { return std::isfinite(v) ? OrderedJson(v) : OrderedJson(nullptr); }
 
 }  // namespace

@@ -38,6 +38,19 @@ struct AttentionCase {
   std::int64_t nk() const { return k_video + text; }
 };
 
+// Blocks of different sizes for queries and keys, the last of both ragged.
+inline AttentionCase ragged_case(const char* name, double density) {
+  return {.name = name,
+          .batch = 2,
+          .heads = 2,
+          .dim = 24,
+          .q_video = 150,
+          .k_video = 170,
+          .block_q = 32,
+          .block_k = 16,
+          .density = density};
+}
+
 inline Sequence sequence_of(std::int64_t video, const AttentionCase& c) {
   return {TokenGrid{1, 1, static_cast<std::int32_t>(video)}, c.text, c.placement};
 }

@@ -28,15 +28,7 @@ std::pair<Problem, Problem> split_keys(const AttentionCase& c, Side&& side) {
 
 template <class Side>
 void expect_merge_equals_whole(double density, Side&& side) {
-  const AttentionCase c{.name = "merge",
-                        .batch = 2,
-                        .heads = 2,
-                        .dim = 24,
-                        .q_video = 150,
-                        .k_video = 170,
-                        .block_q = 32,
-                        .block_k = 16,
-                        .density = density};
+  const AttentionCase c = ragged_case("merge", density);
   Problem whole = make_problem(c);
   auto [a, b] = split_keys(c, side);
   const Threads threads(2);

@@ -11,16 +11,9 @@ namespace tulle::cases {
 namespace {
 
 AttentionCase shape(double density, DType dtype = DType::kF32) {
-  return {.name = "residual",
-          .batch = 2,
-          .heads = 2,
-          .dim = 24,
-          .q_video = 150,
-          .k_video = 170,
-          .block_q = 32,
-          .block_k = 16,
-          .density = density,
-          .dtype = dtype};
+  AttentionCase c = ragged_case("residual", density);
+  c.dtype = dtype;
+  return c;
 }
 
 // A problem whose output was completed, with its residual.
