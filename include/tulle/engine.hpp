@@ -60,8 +60,9 @@ struct Route {
 
 // Sums over all calls of this rank so far; `report` adds the ranks up. Seconds are wall time: attention is the kernel
 // alone, select the choice of blocks, communication packing and exchange, with the waiting for slower ranks in it; the
-// prologue is in none of them; context is attend_context, which attention_s and the pairs leave out. Pairs count blocks
-// by their real tokens; padded text keys count as seen.
+// prologue is in none of them; context is attend_context, which attention_s and the pairs leave out. Pairs are those
+// that are computed: kept blocks by their real tokens, and of the dropped ones one in `tail`; padded text keys count as
+// seen.
 struct EngineStats {
   double attention_s = 0, select_s = 0, communication_s = 0, context_s = 0;
   std::vector<double> kept_by_step, all_by_step;               // query-key pairs, [steps]
@@ -70,10 +71,11 @@ struct EngineStats {
   std::vector<Route> routes;
 };
 
-// Sees every call in begin, after selection: q and k as attention sees them (after norm and RoPE), [batch, all tokens,
-// this rank's heads, head_dim] in memory order; first_head is this rank's first of the model's heads; mask is null for
-// a dense call, and where the policy's blocks are clusters, which no BlockMask can hold. The views are valid until the
-// observer returns. What it throws leaves begin, and the call is void.
+// Sees every call that is computed (not those that follow) in begin, after selection: q and k as attention sees them
+// (after norm and RoPE), [batch, all tokens, this rank's heads, head_dim] in memory order; first_head is this rank's
+// first of the model's heads; mask is null for a dense call, and where the policy's blocks are clusters, which no
+// BlockMask can hold. The views are valid until the observer returns. What it throws leaves begin, and the call is
+// void.
 using AttendObserver = std::function<void(const AttendCall& call, std::int64_t first_head, ConstTensorView q,
                                           ConstTensorView k, const BlockMask* mask)>;
 
@@ -95,6 +97,14 @@ class Engine {
   // v and out: as q. Must follow begin.
   void finish(ConstTensorView v, TensorView out);
   void attend(const AttendCall& call, ConstTensorView q, ConstTensorView k, ConstTensorView v, TensorView out);
+
+  // Whether the call's output comes from the conditional branch (Policy::follow), so that it needs no q, k and v: then
+  // `follow` may take the place of begin and finish, which come to the same. Every rank has the same answer. False
+  // where the conditional call of the step has not run: it must come first.
+  bool follows(const AttendCall& call) const;
+  // out: [batch, local tokens, heads, head_dim], of the type of the conditional call's. No exchange. Throws
+  // Error(kInvalidArgument) unless follows(call).
+  void follow(const AttendCall& call, TensorView out);
 
   // Dense attention of this rank's tokens over keys that every rank holds (a text): q and out [batch, local tokens,
   // heads, head_dim], k and v [batch, any, heads, head_dim], no prologue, no exchange. Its time is in stats().

@@ -27,6 +27,19 @@ struct Schedule {
   bool operator==(const Schedule&) const = default;
 };
 
+// The unconditional branch of guidance, taken from the conditional one of the same step and layer. At the first step of
+// each interval that `starts` begins, the unconditional branch computes all blocks, and how its attention output
+// differs from the conditional one's is kept. At the interval's other steps its output is the conditional one's plus
+// that difference, which loses `fade` of itself with every reference step. Steps at which the schedule keeps every
+// block are computed. (After the difference of the two branches that FasterCache keeps of whole model outputs; Lv et
+// al., 2024.)
+struct Follow {
+  std::vector<std::int32_t>
+      starts;             // reference steps, increasing; empty: the branches have nothing to do with each other
+  std::int32_t fade = 0;  // in 1/1000, [0, 1000]
+  bool operator==(const Follow&) const = default;
+};
+
 // Where the density of a call comes from.
 // kSchedule  schedule.permille, one for all heads
 // kUniform   the profile: the level of each head's rank map that comes nearest to `density`
@@ -68,6 +81,7 @@ struct Policy {
   // Where a mask is chosen all blocks are computed, and what the dropped ones changed in the output is added again at
   // the later steps of the interval (residual sharing; Yuan et al., "DiTFastAttn", 2024). Only with fixed blocks.
   bool residual = false;
+  Follow follow;
   bool operator==(const Policy&) const = default;
 };
 
@@ -76,7 +90,7 @@ struct Policy {
 Policy load_policy(std::string_view preset_or_path);
 // docs/formats/policy.md has the keys. `where` begins every error; all have code kBadFile.
 Policy parse_policy(std::string_view json_text, const std::string& where);
-// All keys, in a fixed order; parse_policy reads it back to an equal policy.
+// All keys, in a fixed order, but `follow` only where it is used; parse_policy reads it back to an equal policy.
 std::string to_json(const Policy& policy);
 std::vector<std::string> policy_presets();
 
@@ -95,5 +109,14 @@ void check_policy(const Policy& policy);
 
 // Pure. Throws Error(kInvalidArgument) unless 0 <= step < steps and layer >= 0.
 StepRule rule_for(const Policy& policy, std::int32_t step, std::int32_t steps, std::int32_t layer);
+
+// What `follow` says for one call of either branch.
+struct FollowRule {
+  std::int32_t interval_id = -1;    // a difference is used while this id stays the same; -1: the branches are apart
+  std::int32_t reference_step = 0;  // where the call stands, for the age of a difference
+};
+
+// Pure. Throws as rule_for.
+FollowRule follow_rule_for(const Policy& policy, std::int32_t step, std::int32_t steps, std::int32_t layer);
 
 }  // namespace tulle

@@ -175,7 +175,7 @@ StudyLine Study::line_of(const Task& t, const std::string& key, const VideoResul
   l.key = key, l.preset = t.name, l.policy = hash_text(to_json(t.policy));
   l.grid = to_string(t.part.grid), l.caption = captions_[t.pair.caption].text;
   l.density_asked = t.asked, l.seed = t.pair.seed, l.trial = t.trial;
-  l.density = with_tail(overall_density(run.stats), t.policy.tail);
+  l.density = overall_density(run.stats);
   l.psnr = psnr(run.video, dense), l.ssim = ssim(run.video, dense);
   l.relative_l2 = relative_l2(run.video.rgb, dense.rgb);
   const CheckResult check = check_clip(run.video, captions_[t.pair.caption].objects);

@@ -91,10 +91,14 @@ Rows falling(const AblationInput& in) {
   return rows;
 }
 
-// What stands for dropped blocks: nothing, their means, what they changed at an earlier step, or both.
+// What stands for dropped blocks: nothing, their means, what they changed at an earlier step, or both; and with both,
+// an unconditional branch that follows the other.
 Rows residuals(const AblationInput&) {
   const StudyPreset with = study_preset("tulle"), without = study_preset("dfsattn");
-  return {row("both", with.policy), changed(with, "residual", [](Policy& p) { p.tail = 0; }),
+  StudyPreset apart = with;
+  apart.policy.follow = {};
+  return {row("follow", with.policy), row("both", apart.policy),
+          changed(apart, "residual", [](Policy& p) { p.tail = 0; }),
           changed(without, "tail", [](Policy& p) { p.tail = 64; }), row("neither", without.policy)};
 }
 
@@ -166,7 +170,7 @@ constexpr std::array kAblations = {
     Ablation{"sub_block", "sub-blocks of 8, 16 and 32 tokens", sub_blocks},
     Ablation{"fresh", "a mask kept for an interval, or chosen at every step", fresh},
     Ablation{"falling", "a density that falls over the run, or a fixed one", falling},
-    Ablation{"residual", "a tail, a residual, both, and neither", residuals},
+    Ablation{"residual", "a tail, a residual, both, and neither; both with a branch that follows", residuals},
     Ablation{"budget", "uniform, fast and valued budgets, for rank maps and for scores", budgets},
     Ablation{"warmup", "with and without dense steps, under a fast and a uniform budget", warm_up},
     Ablation{"captions", "west from profiles of more and more captions, one --profile each", caption_counts},

@@ -14,8 +14,9 @@ namespace {
 
 constexpr int kHalvings = 60;
 
-// Of policies with residuals: the share of the work that goes into steps that compute all blocks.
-constexpr double kCompleteShare = 0.75;
+// Of policies with residuals: the share of the work that goes into steps that compute all blocks, where the branches of
+// guidance are alike, and where one follows the other.
+constexpr double kCompleteShare = 0.75, kFollowedCompleteShare = 0.8;
 
 std::int64_t key_blocks(const Policy& p, const TokenGrid& grid) {
   return ceil_div(grid.tokens(), std::int64_t{p.block_k});
@@ -55,24 +56,51 @@ std::int32_t complete_steps(const Policy& p) {
 double kept_at_sparse_steps(const Policy& p, double density) {
   const std::int32_t dense = p.schedule.dense_steps + complete_steps(p), sparse = kStudySteps - dense;
   double kept = (density * kStudySteps - dense) / sparse;
+  if (!p.follow.starts
+           .empty()) {  // the other branch has its dense steps and nothing else, all the rest is for this one
+    const double other = p.schedule.dense_steps + static_cast<double>(p.follow.starts.size());
+    kept = (2 * density * kStudySteps - dense - other) / sparse;
+  }
   if (p.tail > 0) kept = (kept - 1.0 / p.tail) / (1 - 1.0 / p.tail);
   require(kept > 0 && kept <= 1, "a density of {:.3f} cannot be met: {} of {} steps are dense{}", density, dense,
           kStudySteps, p.tail > 0 ? " and the tail has work of its own" : "");
   return kept;
 }
 
-// How often a policy with residuals computes all blocks follows from the density, and most often at the beginning,
-// where attention changes fastest: starts grow with the square of their number. Between them one density is kept.
+// The first of `count` steps with all blocks, and those after it, at growing distances: attention changes fastest at
+// the beginning, so starts grow with the square of their number.
+std::vector<std::int32_t> growing_starts(std::int32_t first, std::int64_t count) {
+  std::vector<std::int32_t> starts;
+  for (std::int64_t i = 0; i < count; ++i) {
+    const double part = static_cast<double>(i) / static_cast<double>(count);
+    starts.push_back(first + static_cast<std::int32_t>(std::lround(part * part * (kStudySteps - first))));
+  }
+  starts.erase(std::unique(starts.begin(), starts.end()), starts.end());
+  return starts;
+}
+
+// `count` of the values, evenly by their number, from the first on.
+std::vector<std::int32_t> some_of(const std::vector<std::int32_t>& values, std::int64_t count) {
+  std::vector<std::int32_t> some;
+  const std::int64_t size = std::ssize(values);
+  for (std::int64_t i = 0; i < count; ++i)
+    some.push_back(values[static_cast<std::size_t>((2 * i * size + count) / (2 * count))]);
+  return some;
+}
+
+// How often a policy with residuals computes all blocks follows from the density. Between those steps one density is
+// kept. An unconditional branch that follows the other weighs less in the result: it has half as many, less two.
 Policy with_starts(Policy p, double density) {
   Schedule& s = p.schedule;
   const std::int32_t first = s.dense_steps;
-  const auto count = std::max(1L, std::lround(density * kStudySteps * kCompleteShare) - first);
-  s.starts.clear();
-  for (long i = 0; i < count; ++i) {
-    const double part = static_cast<double>(i) / static_cast<double>(count);
-    s.starts.push_back(first + static_cast<std::int32_t>(std::lround(part * part * (kStudySteps - first))));
+  if (p.follow.starts.empty()) {
+    s.starts = growing_starts(first, std::max(1L, std::lround(density * kStudySteps * kCompleteShare) - first));
+  } else {
+    const long both = std::lround(2 * density * kStudySteps * kFollowedCompleteShare) - 2 * first;
+    s.starts = growing_starts(first, std::max(1L, std::lround(2.0 / 3 * static_cast<double>(both + 1))));
+    const std::int64_t own = std::ssize(s.starts);
+    p.follow.starts = some_of(s.starts, std::clamp<std::int64_t>(both - own, 1, own));
   }
-  s.starts.erase(std::unique(s.starts.begin(), s.starts.end()), s.starts.end());
   s.permille.assign(s.starts.size(), 1);  // equal proportions; the scale is the knob's
   return p;
 }
@@ -112,6 +140,10 @@ std::vector<std::int32_t> proportioned(const Policy& p, double wanted, std::int6
   return permille;
 }
 
+// A density with the work of a tail counted: of what is dropped, one pair in `tail` is computed, with a mean as its
+// key.
+double with_tail(double kept, std::int32_t tail) { return tail > 0 ? kept + (1 - kept) / tail : kept; }
+
 // Mean share that the calls of a step keep, whose mask was chosen in part `bin` of the run.
 double kept_of_budget(const Policy& p, const Prior& prior, std::int64_t blocks, std::int64_t bin) {
   const Budget& b = *prior.budget;
@@ -142,8 +174,6 @@ Policy budget_at(Policy p, double density, const TokenGrid& grid, const Profile&
 
 }  // namespace
 
-double with_tail(double kept, std::int32_t tail) { return tail > 0 ? kept + (1 - kept) / tail : kept; }
-
 double planned_density(const Policy& p, const TokenGrid& grid, const Prior* prior) {
   require(
       p.dense_layers.empty() && p.envelope == 0 && p.chooser != "top_p",
@@ -152,7 +182,7 @@ double planned_density(const Policy& p, const TokenGrid& grid, const Prior* prio
   require(p.budget == BudgetKind::kSchedule || (prior != nullptr && prior->budget.has_value()),
           "policy \"{}\" takes its densities from a profile, and none was given", p.name);
   const std::int64_t blocks = key_blocks(p, grid);
-  std::int32_t interval = -1;
+  std::int32_t interval = -1, difference = -1;
   double kept = 1, sum = 0;
   for (std::int32_t step = 0; step < kStudySteps; ++step) {
     const StepRule rule = rule_for(p, step, kStudySteps, 0);
@@ -163,7 +193,11 @@ double planned_density(const Policy& p, const TokenGrid& grid, const Prior* prio
       kept = complete ? 1.0 : met(blocks, rule.permille);
     }
     interval = rule.interval_id;
-    sum += with_tail(kept, p.tail);
+    const FollowRule follow = follow_rule_for(p, step, kStudySteps, 0);
+    const double conditional = with_tail(kept, p.tail);
+    const double other = follow.interval_id < 0 ? conditional : follow.interval_id != difference ? 1 : 0;
+    difference = follow.interval_id;
+    sum += 0.5 * (conditional + other);
   }
   return sum / kStudySteps;
 }

@@ -8,13 +8,10 @@
 
 namespace tulle::cli {
 
-// A density with the work of a tail counted: of what is dropped, one pair in `tail` is computed, with a mean as its
-// key. `tail` 0: none.
-double with_tail(double kept, std::int32_t tail);
-
 // Mean density of a run of kStudySteps steps, counted beforehand: dense steps, whole blocks, intervals and tail
-// included. `prior` is read where the policy's density comes from a budget, else it may be null. Not for chooser top_p,
-// whose density follows from the data, and without dense layers and envelope. Pure. Throws Error(kInvalidArgument).
+// included, both branches of guidance counted alike. `prior` is read where the policy's density comes from a budget,
+// else it may be null. Not for chooser top_p, whose density follows from the data, and without dense layers and
+// envelope. Pure. Throws Error(kInvalidArgument).
 double planned_density(const Policy& policy, const TokenGrid& grid, const Prior* prior);
 
 // The preset with its knob turned so that the whole run comes as near to `density` as it can on `grid`; for kTopP the

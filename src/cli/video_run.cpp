@@ -268,8 +268,9 @@ std::int64_t predicted_memory(const Loaded& loaded, const VideoRequest& request)
   const auto kept = checked_product({c.layers, c.heads, blocks, blocks, pictures});
   require(kept.has_value(), "--grid {}: too many blocks to count their bytes", to_string(request.grid));
   const std::int64_t branches = request.sampler.guidance > 1 ? 2 : 1;
-  const std::int64_t residuals =
-      request.policy.residual ? c.layers * branches * request.grid.tokens() * c.heads * c.head_dim * 4 : 0;
+  const bool follow = branches == 2 && !request.policy.follow.starts.empty();  // one output and one difference a layer
+  const std::int64_t held = (request.policy.residual ? branches - (follow ? 1 : 0) : 0) + (follow ? 2 : 0);
+  const std::int64_t residuals = held * c.layers * request.grid.tokens() * c.heads * c.head_dim * 4;
   const std::int64_t frames = 2 * request.grid.tokens() * c.patch_h * c.patch_w * 16 * 3 * 4;
   return resident_memory() + plan.peak_bytes + activations + 8 * latents * request.ranks + frames + *kept + residuals;
 }

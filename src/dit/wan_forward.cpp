@@ -201,14 +201,19 @@ class Pass {
 
   void self_attention(std::size_t layer) {
     const WanBlock& b = w_.blocks[layer];
-    b.qkv.run(ws_.narrow.data(), rows(), ws_.wide.data(), threads_);
     AttendCall call;
     call.step = in_.step, call.steps = in_.steps, call.layer = static_cast<std::int32_t>(layer),
     call.branch = in_.branch;
-    call.prologue = {b.norm_q.empty() ? nullptr : b.norm_q.data(), b.norm_k.empty() ? nullptr : b.norm_k.data(),
-                     w_.config.eps, ws_.rope.cos.data(), ws_.rope.sin.data()};
-    engine_.begin(call, local(ws_.wide, 3 * d_, 0), local(ws_.wide, 3 * d_, d_));
-    engine_.finish(local(ws_.wide, 3 * d_, 2 * d_), local(ws_.narrow, d_, 0));
+    const TensorView out = local(ws_.narrow, d_, 0);
+    if (engine_.follows(call)) {
+      engine_.follow(call, out);
+    } else {
+      b.qkv.run(ws_.narrow.data(), rows(), ws_.wide.data(), threads_);
+      call.prologue = {b.norm_q.empty() ? nullptr : b.norm_q.data(), b.norm_k.empty() ? nullptr : b.norm_k.data(),
+                       w_.config.eps, ws_.rope.cos.data(), ws_.rope.sin.data()};
+      engine_.begin(call, local(ws_.wide, 3 * d_, 0), local(ws_.wide, 3 * d_, d_));
+      engine_.finish(local(ws_.wide, 3 * d_, 2 * d_), out);
+    }
     b.out.run(ws_.narrow.data(), rows(), ws_.update.data(), threads_);
   }
 

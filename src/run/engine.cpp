@@ -15,7 +15,9 @@
 #include "base/fail.hpp"
 #include "run/agreement.hpp"
 #include "run/exchange.hpp"
+#include "run/follower.hpp"
 #include "run/ledger.hpp"
+#include "run/packed.hpp"
 #include "select/permuted.hpp"
 #include "select/selector.hpp"
 
@@ -80,15 +82,6 @@ class Scratch {
   Buffer<std::byte> bytes_;
 };
 
-// A packed [batch, tokens, heads, head_dim] tensor of its own.
-struct Packed {
-  Packed(const ConstTensorView& like)
-      : bytes(static_cast<std::size_t>(like.elements()) * size_of(like.dtype)),
-        view{bytes.data(), like.dtype, like.shape, packed_strides(like.shape)} {}
-  Buffer<std::byte> bytes;
-  TensorView view;
-};
-
 // "step 3 of 30, layer 2, conditional: q and k", without allocation.
 class PhaseText {
  public:
@@ -118,6 +111,7 @@ struct Engine::State {
         local_shape{options.batch, plan.tokens[rank].size(), options.heads, options.head_dim},
         exchange(plan, f, t, options.batch, options.head_dim),
         ledger(options, plan, plan.heads[rank]),
+        follower(options.policy, options.layers),
         masks(static_cast<std::size_t>(options.layers * kBranches)) {
     agree(fabric, fingerprint_of(options, plan));
   }
@@ -131,8 +125,12 @@ struct Engine::State {
   void hide_text(const AttendCall& c);
   ConstTensorView prepare(ConstTensorView in, const float* norm, const Prologue& prologue, bool keep, Scratch& scratch);
   void select(ConstTensorView full_q, ConstTensorView full_k);
+  void book();
+  void begin_following(const AttendCall& c);
   void begin(const AttendCall& c, ConstTensorView q, ConstTensorView k, bool inputs_stay);
   void finish(ConstTensorView v, TensorView out);
+  void finish_following(TensorView out);
+  void attend(ConstTensorView v, TensorView out);
   void run_attention(ConstTensorView v, TensorView out);
   CacheKey residual_key() const {
     return {call.steps,    call.layer,     call.branch,           {options.sequence, options.policy.block_q},
@@ -152,6 +150,7 @@ struct Engine::State {
   const std::array<std::int64_t, 4> local_shape;
   UlyssesExchange exchange;
   Ledger ledger;
+  Follower follower;
   std::vector<std::optional<BlockMask>> masks;  // [layer][branch]
   Scratch q_scratch, k_scratch;
   IntervalCache<Packed> residuals;  // of each layer and branch, held for an interval
@@ -209,15 +208,19 @@ void Engine::State::select(ConstTensorView q, ConstTensorView k) {
                         .partition = {options.sequence, options.policy.block_q},
                         .hidden_keys = hidden_keys,
                         .first_head = plan.heads[rank].begin};
-  {
+  chosen = {};
+  if (!parts_here(options.policy, call)) {
     const Stopwatch watch(ledger.stats().select_s);
-    chosen = {};
     if (options.policy.blocks == BlockShape::kClusters)
       chosen.clusters = cluster_selector.choose(wish, q, k, threads);
     else
       chosen.blocks = selector.choose(wish, q, k, threads);
   }
   find_residual();
+  book();
+}
+
+void Engine::State::book() {
   ledger.note(options.policy, route_of(options.policy, call, chosen));
   ledger.count(call, chosen);
   if (!options.keep_masks) return;
@@ -229,9 +232,17 @@ void Engine::State::select(ConstTensorView q, ConstTensorView k) {
     kept = *chosen.blocks;
 }
 
+void Engine::State::begin_following(const AttendCall& c) {
+  call = c;
+  chosen = {.followed = true};
+  book();
+  pending = true;
+}
+
 void Engine::State::begin(const AttendCall& c, ConstTensorView q, ConstTensorView k, bool inputs_stay) {
   require(!pending, "begin was called twice: call finish in between");
   check_call(c);
+  if (follower.follows(c)) return begin_following(c);
   check_view("q", q, local_shape);
   check_view("k", k, local_shape);
   check_alike("q", q, "k", k);
@@ -266,7 +277,7 @@ void Engine::State::run_attention(ConstTensorView v, TensorView out) {
   if (args.mask == nullptr) return attend_cpu(args, threads);
   if (chosen.completed) return make_residual(args);
   attend_cpu(args, {.tail = options.policy.tail}, threads);
-  if (residual != nullptr) add_residual(out, residual->view, threads);
+  if (residual != nullptr) add_scaled(out, out, 1.0f, residual->view, threads);
 }
 
 // The residual of this call's interval, or that it is to be made.
@@ -289,13 +300,26 @@ void Engine::State::make_residual(const AttentionArgs& args) {
   residuals.put(residual_key(), rule.interval_id, call.step, std::move(fresh));
 }
 
+void Engine::State::finish_following(TensorView out) {
+  const Stopwatch watch(ledger.stats().attention_s);
+  pending = false;
+  follower.take(call, out, threads);
+}
+
 void Engine::State::finish(ConstTensorView v, TensorView out) {
   require(pending, "finish was called without begin: call begin with q and k first");
-  check_view("v", v, local_shape);
   check_view("out", out, local_shape);
+  if (chosen.followed) return finish_following(out);
+  check_view("v", v, local_shape);
   check_alike("v", v, "q", full_q);
   check_alike("out", out, "q", full_q);
   pending = false;
+  attend(v, out);
+  const Stopwatch watch(ledger.stats().attention_s);
+  follower.keep(call, out, threads);
+}
+
+void Engine::State::attend(ConstTensorView v, TensorView out) {
   if (alone()) return run_attention(v, out);
   {
     const Stopwatch watch(ledger.stats().communication_s);
@@ -333,6 +357,20 @@ void Engine::attend_context(ConstTensorView q, ConstTensorView k, ConstTensorVie
   attend_cpu(args, state_->threads);
 }
 
+bool Engine::follows(const AttendCall& call) const {
+  state_->check_call(call);
+  return state_->follower.follows(call);
+}
+
+void Engine::follow(const AttendCall& call, TensorView out) {
+  require(follows(call), "{}: this call has nothing to follow: ask follows() first, and give q, k and v",
+          state_->phase(call, "follow"));
+  require(!state_->pending, "follow was called between begin and finish: call finish first");
+  check_view("out", out, state_->local_shape);
+  state_->begin_following(call);
+  state_->finish_following(out);
+}
+
 const BlockMask* Engine::mask(std::int32_t layer, Branch branch) const {
   require(layer >= 0 && layer < state_->options.layers, "layer {} does not exist: the Engine was made for {} layers",
           layer, state_->options.layers);
@@ -348,6 +386,7 @@ void Engine::reset() {
   state_->selector.reset();
   state_->cluster_selector.reset();
   state_->residuals.clear();
+  state_->follower.reset();
   state_->ledger.reset();
   state_->pending = false;
   for (auto& mask : state_->masks) mask.reset();

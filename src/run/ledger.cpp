@@ -6,6 +6,7 @@
 
 #include "base/log.hpp"
 #include "base/system.hpp"
+#include "run/follower.hpp"
 
 namespace tulle {
 namespace {
@@ -35,6 +36,13 @@ Route call_route(const Policy& policy, CallRoute route) {
     case CallRoute::kResidual:
       return {"dense calls", "residual",
               name + " computes all blocks where it chooses a mask, and keeps what the dropped ones change"};
+    case CallRoute::kDifference:
+      return {
+          "dense calls", "difference",
+          name + " computes all blocks of the unconditional branch, and keeps how it differs from the conditional one"};
+    case CallRoute::kFollowed:
+      return {"unconditional branch", "follow",
+              name + " takes it from the conditional branch and the difference kept, without attention"};
     case CallRoute::kSparse:
       break;
   }
@@ -64,23 +72,19 @@ double kept_of_head(const ClusterMask& mask, std::int64_t head) {
   return kept;
 }
 
-double kept_of_head(const Kept& kept, std::int64_t head, std::int64_t batch, double all) {
-  if (kept.all()) return all;
-  if (kept.blocks != nullptr) return kept_of_head(*kept.blocks, head, batch);
-  return kept_of_head(*kept.clusters, head);
-}
-
 }  // namespace
 
 Stopwatch::Stopwatch(double& sum) : sum_(sum), start_(now_seconds()) {}
 Stopwatch::~Stopwatch() { sum_ += now_seconds() - start_; }
 
 CallRoute route_of(const Policy& policy, const AttendCall& call, const Kept& kept) {
+  if (kept.followed) return CallRoute::kFollowed;
   if (!kept.all()) return CallRoute::kSparse;
   if (kept.completed) return CallRoute::kResidual;
   if (!policy.sparse) return CallRoute::kPolicyDense;
   const auto& dense = policy.dense_layers;
   if (std::find(dense.begin(), dense.end(), call.layer) != dense.end()) return CallRoute::kDenseLayer;
+  if (parts_here(policy, call)) return CallRoute::kDifference;
   const bool warm_up = rule_for(policy, call.step, call.steps, call.layer).interval_id < 0;
   return warm_up ? CallRoute::kWarmUp : CallRoute::kFullDensity;
 }
@@ -90,7 +94,8 @@ Ledger::Ledger(const EngineOptions& options, const Plan& plan, Range own_heads)
       batch_(options.batch),
       own_heads_(own_heads.size()),
       pairs_(static_cast<double>(options.sequence.tokens()) * static_cast<double>(options.sequence.tokens())),
-      ranks_(plan.ranks) {
+      ranks_(plan.ranks),
+      tail_(options.policy.tail) {
   reset();
 }
 
@@ -107,12 +112,20 @@ void Ledger::reset() {
   started_ = true;
 }
 
+double Ledger::computed_of_head(const Kept& kept, std::int64_t head, double all) const {
+  if (kept.all()) return all;
+  if (kept.followed) return 0;
+  if (kept.clusters != nullptr) return kept_of_head(*kept.clusters, head);
+  const double blocks = kept_of_head(*kept.blocks, head, batch_);
+  return tail_ > 0 ? blocks + (all - blocks) / tail_ : blocks;
+}
+
 void Ledger::count(const AttendCall& call, const Kept& chosen) {
   const double all = pairs_ * static_cast<double>(batch_);
   const auto layer = static_cast<std::size_t>(call.layer);
   double kept_sum = 0;
   for (std::int64_t h = 0; h < own_heads_; ++h) {
-    const double kept = kept_of_head(chosen, h, batch_, all);
+    const double kept = computed_of_head(chosen, h, all);
     stats_.kept_by_head[layer][static_cast<std::size_t>(h)] += kept;
     stats_.all_by_head[layer][static_cast<std::size_t>(h)] += all;
     kept_sum += kept;

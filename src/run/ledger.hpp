@@ -14,12 +14,22 @@ struct Kept {
   const BlockMask* blocks = nullptr;
   const ClusterMask* clusters = nullptr;
   bool completed = false;  // all is computed all the same, for the residual
-  bool all() const { return completed || (blocks == nullptr && clusters == nullptr); }
+  bool followed = false;   // nothing is computed: the output is taken from the other branch
+  bool all() const { return completed || (blocks == nullptr && clusters == nullptr && !followed); }
 };
 
 // Why a call computes all blocks, or that it does not.
-enum class CallRoute : std::uint8_t { kPolicyDense, kDenseLayer, kWarmUp, kFullDensity, kResidual, kSparse };
-constexpr std::size_t kCallRoutes = 6;
+enum class CallRoute : std::uint8_t {
+  kPolicyDense,
+  kDenseLayer,
+  kWarmUp,
+  kFullDensity,
+  kResidual,
+  kDifference,
+  kSparse,
+  kFollowed
+};
+constexpr std::size_t kCallRoutes = 8;
 
 // Adds the seconds until its end to `sum`.
 class Stopwatch {
@@ -50,10 +60,13 @@ class Ledger {
  private:
   void add(const Route& route, bool first);
 
+  double computed_of_head(const Kept& kept, std::int64_t head, double all) const;
+
   std::int64_t layers_, batch_;
   std::int64_t own_heads_;
   double pairs_;  // of one head of one sample
   std::int64_t ranks_;
+  std::int32_t tail_;
   EngineStats stats_;
   std::array<bool, kCallRoutes> booked_{}, logged_{};
   bool started_ = false;

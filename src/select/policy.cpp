@@ -112,12 +112,15 @@ Policy radial_preset() {
 
 // What pays of the systems above, and the residuals of DiTFastAttn, without a profile: pooled scores, dropped blocks
 // that count as means, and at growing intervals a step with all blocks, whose residual mends the means until the next.
-// Density 0.25 over 30 steps. docs/quality.md says what else was tried.
+// The unconditional branch of guidance is computed at some of those steps only, and follows the conditional one
+// between. Density 0.25 over 30 steps with guidance. docs/quality.md says what else was tried.
 Policy tulle_preset() {
   Policy p = sparse_base("tulle");
-  p.schedule = {.reference_steps = 30, .dense_steps = 1, .interval = 1, .permille = {56}, .starts = {1, 2, 6, 11, 20}};
+  p.schedule = {
+      .reference_steps = 30, .dense_steps = 1, .interval = 1, .permille = {122}, .starts = {1, 2, 3, 6, 10, 16, 22}};
   p.tail = 64;
   p.residual = true;
+  p.follow = {.starts = {1, 3, 16}, .fade = 50};
   return p;
 }
 
@@ -174,16 +177,23 @@ void read_schedule(const Json& object, Schedule& s, const std::string& where) {
   read_ints(object, "permille", s.permille, where);
 }
 
+void read_follow(const Json& object, Follow& f, const std::string& where) {
+  constexpr std::array<std::string_view, 2> known = {"starts", "fade"};
+  refuse_unknown_keys(object, known, where);
+  read_ints(object, "starts", f.starts, where);
+  read_int(object, "fade", f.fade, where);
+}
+
 Policy base_policy(const Json& object, const std::string& where) {
   if (!object.contains("preset")) return {};
   return find_named(kPresets, json_need<std::string>(object, "preset", where), "preset").make();
 }
 
 Policy read_policy(const Json& object, const std::string& where) {
-  constexpr std::array<std::string_view, 20> known = {"preset",   "name",         "sparse",    "order",  "blocks",
-                                                      "block_q",  "block_k",      "sub_block", "scorer", "chooser",
-                                                      "schedule", "dense_layers", "top_p",     "floor",  "budget",
-                                                      "density",  "envelope",     "tail",      "fall",   "residual"};
+  constexpr std::array<std::string_view, 21> known = {
+      "preset",    "name",    "sparse",   "order",    "blocks",       "block_q",  "block_k",
+      "sub_block", "scorer",  "chooser",  "schedule", "dense_layers", "top_p",    "floor",
+      "budget",    "density", "envelope", "tail",     "fall",         "residual", "follow"};
   refuse_unknown_keys(object, known, where);
   Policy p = base_policy(object, where);
   p.name = json_get(object, "name", object.contains("preset") ? p.name : std::string("custom"), where);
@@ -205,6 +215,7 @@ Policy read_policy(const Json& object, const std::string& where) {
   read_int(object, "envelope", p.envelope, where);
   read_int(object, "tail", p.tail, where);
   p.residual = json_get(object, "residual", p.residual, where);
+  if (object.contains("follow")) read_follow(object.at("follow"), p.follow, where + ": follow");
   check_policy(p);
   return p;
 }
@@ -229,6 +240,14 @@ void check_schedule(const Schedule& s, BudgetKind budget) {
   for (std::int32_t density : s.permille) {
     require(density >= 1 && density <= 1000, "schedule.permille holds {}; densities must be in [1, 1000]", density);
   }
+}
+
+void check_follow(const Follow& f, std::int32_t reference_steps) {
+  require(f.fade >= 0 && f.fade <= 1000 && (f.fade == 0 || !f.starts.empty()),
+          "follow.fade is {}; it must be in [0, 1000], and 0 without follow.starts", f.fade);
+  require(f.starts.empty() || (std::ranges::is_sorted(f.starts, std::less_equal{}) && f.starts.front() >= 0 &&
+                               f.starts.back() < reference_steps),
+          "follow.starts is [{}]; it must increase and stay in [0, {})", fmt::join(f.starts, ", "), reference_steps);
 }
 
 void check_shares(const Policy& p) {
@@ -276,6 +295,10 @@ void check_cluster_blocks(const Policy& p) {
           "blocks \"clusters\" differ by call, so no profile speaks of them; use budget \"schedule\" and envelope 0");
   require(p.tail == 0, "tail is {}; blocks \"clusters\" have none, use 0", p.tail);
   require(!p.residual, "residual is true; blocks \"clusters\" have none, use false");
+}
+
+std::int32_t reference_step(const Schedule& s, std::int32_t step, std::int32_t steps) {
+  return static_cast<std::int32_t>(std::int64_t{step} * s.reference_steps / steps);
 }
 
 std::int32_t interval_at(const Schedule& s, std::int64_t reference_step) {
@@ -365,6 +388,7 @@ std::string to_json(const Policy& p) {
                         {"envelope", p.envelope},
                         {"tail", p.tail},
                         {"residual", p.residual}};
+  if (!p.follow.starts.empty()) object["follow"] = {{"starts", p.follow.starts}, {"fade", p.follow.fade}};
   return object.dump(2, ' ', false, OrderedJson::error_handler_t::replace) + "\n";
 }
 
@@ -375,6 +399,7 @@ void check_policy(const Policy& p) {
   check_schedule(p.schedule, p.budget);
   check_shares(p);
   check_cluster_blocks(p);
+  check_follow(p.follow, p.schedule.reference_steps);
   for (std::int32_t layer : p.dense_layers) {
     require(layer >= 0 && layer <= kMaxLayer, "dense_layers holds {}; layers are in [0, {}]", layer, kMaxLayer);
   }
@@ -385,7 +410,7 @@ StepRule rule_for(const Policy& p, std::int32_t step, std::int32_t steps, std::i
           steps, layer);
   if (!p.sparse || std::ranges::find(p.dense_layers, layer) != p.dense_layers.end()) return {};
   const Schedule& s = p.schedule;
-  const std::int64_t at = std::int64_t{step} * s.reference_steps / steps;
+  const std::int64_t at = reference_step(s, step, steps);
   if (at < s.dense_steps) return {};
   const std::int32_t interval = interval_at(s, at);
   if (p.budget != BudgetKind::kSchedule) return {false, p.density, interval};
@@ -394,6 +419,13 @@ StepRule rule_for(const Policy& p, std::int32_t step, std::int32_t steps, std::i
   // and a residual grows stale.
   const bool goes_on = p.chooser == "top_p" || p.residual || !s.starts.empty();
   return {false, s.permille[static_cast<std::size_t>(listed)], goes_on ? interval : listed};
+}
+
+FollowRule follow_rule_for(const Policy& p, std::int32_t step, std::int32_t steps, std::int32_t layer) {
+  const StepRule rule = rule_for(p, step, steps, layer);
+  const std::int32_t at = reference_step(p.schedule, step, steps);
+  if (rule.dense || rule.permille == 1000) return {-1, at};
+  return {static_cast<std::int32_t>(std::ranges::upper_bound(p.follow.starts, at) - p.follow.starts.begin()) - 1, at};
 }
 
 }  // namespace tulle

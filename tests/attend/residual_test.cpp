@@ -59,7 +59,7 @@ TEST(Residual, StandsForTheDroppedBlocks) {
     Problem again = make_problem(shape(0.3));
     const Threads threads(2);
     attend_cpu(again.args(), Dropped{.tail = tail}, threads);
-    add_residual(again.out.view, done.residual, threads);
+    add_scaled(again.out.view, again.out.view, 1.0f, done.residual, threads);
     Problem whole = whole_of(shape(0.3));
     const Exact truth = exact(whole);
     EXPECT_LE(distance_of_kernel(again, truth).relative(), 4 * distance_of_kernel(whole, truth).relative() + 1e-6)
@@ -95,7 +95,7 @@ TEST(Residual, RefusesWhatDoesNotFit) {
   TensorView small = p.out.view;
   small.shape[1] -= 1;
   EXPECT_THROW(attend_cpu(p.args(), {.tail = 0, .residual = small}, threads), Error);
-  EXPECT_THROW(add_residual(p.out.view, small, threads), Error);
+  EXPECT_THROW(add_scaled(p.out.view, p.out.view, 1.0f, small, threads), Error);
   AttentionArgs args = p.args();
   args.mask = nullptr;
   EXPECT_THROW(attend_cpu(args, {.tail = 0, .residual = p.out.view}, threads), Error);

@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "select/chooser.hpp"
 #include "tests/cli/study_profile.hpp"
 #include "tulle/error.hpp"
@@ -21,6 +23,13 @@ bool computes_all(const Policy& p, std::int32_t step) {
   return rule.dense || (p.residual && rule.interval_id != rule_for(p, step - 1, kStudySteps, 0).interval_id);
 }
 
+// The unconditional branch: the same, or all blocks at the first step of each interval of `follow` and none between.
+double other_branch(const Policy& p, std::int32_t step, double own) {
+  const auto& starts = p.follow.starts;
+  if (starts.empty() || step < starts.front()) return own;
+  return std::ranges::count(starts, step) == 1 ? 1 : 0;
+}
+
 // Density of the whole run that a schedule comes to: kept blocks, and one pair in `tail` of the others.
 double counted(const Policy& p, const TokenGrid& grid) {
   const std::int64_t blocks = (grid.tokens() + p.block_k - 1) / p.block_k;
@@ -28,7 +37,8 @@ double counted(const Policy& p, const TokenGrid& grid) {
   for (std::int32_t step = 0; step < kStudySteps; ++step) {
     const StepRule rule = rule_for(p, step, kStudySteps, 0);
     const double kept = computes_all(p, step) ? 1.0 : double(kept_count(blocks, rule.permille)) / double(blocks);
-    sum += kept + (p.tail > 0 ? (1 - kept) / p.tail : 0);
+    const double own = kept + (p.tail > 0 ? (1 - kept) / p.tail : 0);
+    sum += (own + other_branch(p, step, own)) / 2;
   }
   return sum / kStudySteps;
 }
@@ -122,14 +132,23 @@ TEST(Knobs, PresetsShareDenseStepsAndHaveNoDenseLayer) {
   }
 }
 
-// Steps with all blocks take three quarters of the work, and come at growing distances.
+// Steps with all blocks take most of the work, and come at growing distances. An unconditional branch that follows has
+// fewer, among those of the other.
 TEST(Knobs, ResidualsAreRenewedMoreOftenAtHigherDensity) {
-  const auto starts_at = [](double density) {
-    return policy_at(study_preset("tulle"), density, parse_grid("9x16x16"), nullptr, 0).schedule.starts;
+  using Steps = std::vector<std::int32_t>;
+  const auto policy = [](double density, bool follow) {
+    StudyPreset preset = study_preset("tulle");
+    if (!follow) preset.policy.follow = {};
+    return policy_at(preset, density, parse_grid("9x16x16"), nullptr, 0);
   };
-  EXPECT_EQ(starts_at(0.15), (std::vector<std::int32_t>{1, 8}));
-  EXPECT_EQ(starts_at(0.25), (std::vector<std::int32_t>{1, 2, 6, 11, 20}));
-  EXPECT_GT(starts_at(0.55).size(), starts_at(0.40).size());
+  EXPECT_EQ(policy(0.15, false).schedule.starts, (Steps{1, 8}));
+  EXPECT_EQ(policy(0.25, false).schedule.starts, (Steps{1, 2, 6, 11, 20}));
+  EXPECT_EQ(policy(0.15, true).schedule.starts, (Steps{1, 3, 8, 17}));
+  EXPECT_EQ(policy(0.15, true).follow.starts, (Steps{1}));
+  EXPECT_EQ(policy(0.25, true).schedule.starts, (Steps{1, 2, 3, 6, 10, 16, 22}));
+  EXPECT_EQ(policy(0.25, true).follow.starts, (Steps{1, 3, 16}));
+  EXPECT_GT(policy(0.55, true).schedule.starts.size(), policy(0.40, true).schedule.starts.size());
+  EXPECT_GT(policy(0.55, true).follow.starts.size(), policy(0.40, true).follow.starts.size());
 }
 
 TEST(Knobs, TopPIsTheGivenOne) {
@@ -144,12 +163,6 @@ TEST(Knobs, RefusesWhatCannotBe) {
   EXPECT_THROW(policy_at(with_tail_of(8), 0.15, grid, nullptr, 0), Error) << "the tail alone is 0.117 of 28 steps";
   EXPECT_THROW(policy_at(study_preset("west"), 0.4, grid, nullptr, 0), Error);
   EXPECT_THROW(study_preset("dense"), Error);
-}
-
-TEST(Knobs, TailCountsOnePairInTail) {
-  EXPECT_DOUBLE_EQ(with_tail(0.25, 0), 0.25);
-  EXPECT_DOUBLE_EQ(with_tail(0.25, 4), 0.25 + 0.75 / 4);
-  EXPECT_DOUBLE_EQ(with_tail(1, 16), 1);
 }
 
 }  // namespace

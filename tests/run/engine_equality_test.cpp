@@ -112,6 +112,8 @@ TEST(EngineEquality, Residuals) {
     Trial trial = sparse_trial();
     trial.options.policy = small_blocks("tulle");
     trial.options.policy.tail = tail;
+    trial.options.policy.schedule.starts = {1, 2, 6};
+    trial.options.policy.follow = {};
     trial.steps = 30;
     trial.steps_run = {0, 1, 2, 3, 4, 6};
     expect_equal(trial);

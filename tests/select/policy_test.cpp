@@ -100,6 +100,12 @@ TEST(Policy, RefusesWhatMakesNoSense) {
                            R"({"preset":"dfsattn","schedule": []})",
                            R"({"preset":"dfsattn","dense_layers": [-1]})",
                            R"({"preset":"dfsattn","dense_layers": [0.5]})",
+                           R"({"preset":"dfsattn","follow": {"starts": [3, 2]}})",
+                           R"({"preset":"dfsattn","follow": {"starts": [50]}})",
+                           R"({"preset":"dfsattn","follow": {"starts": [1], "fade": 1001}})",
+                           R"({"preset":"dfsattn","follow": {"fade": 1}})",
+                           R"({"preset":"dfsattn","follow": {"start": [1]}})",
+                           R"({"preset":"dfsattn","follow": 3})",
                            R"({"preset": 7})"}) {
     const std::string message = refusal(text);
     EXPECT_EQ(message.rfind("p.json", 0), 0u) << text << " -> " << message;
@@ -180,6 +186,29 @@ TEST(Schedule, StartsCutIntervalsOfAnyLength) {
   }
   for (const std::vector<std::int32_t>& bad : {std::vector{3, 5}, {2, 2}, {2, 5, 4}, {2, 30}}) {
     p.schedule.starts = bad;
+    EXPECT_THROW(check_policy(p), Error);
+  }
+}
+
+TEST(Schedule, TheOtherBranchFollowsFromItsStarts) {
+  Policy p = load_policy("dfsattn");
+  p.schedule = {.reference_steps = 30, .dense_steps = 2, .interval = 4, .permille = {500, 1000, 200}};
+  p.dense_layers = {3};
+  for (int step = 0; step < 30; ++step) EXPECT_EQ(follow_rule_for(p, step, 30, 0).interval_id, -1) << step;
+  p.follow = {.starts = {1, 4, 20}, .fade = 100};
+  check_policy(p);
+  for (int step = 0; step < 30; ++step) {
+    const bool all = step < 2 || (step >= 6 && step < 10);  // dense steps, and density 1
+    const FollowRule rule = follow_rule_for(p, step, 30, 0);
+    EXPECT_EQ(rule.interval_id, all ? -1 : step < 4 ? 0 : step < 20 ? 1 : 2) << step;
+    EXPECT_EQ(rule.reference_step, step);
+    EXPECT_EQ(follow_rule_for(p, 2 * step + 1, 60, 0).interval_id, rule.interval_id) << step;
+    EXPECT_EQ(follow_rule_for(p, step, 30, 3).interval_id, -1) << step;
+  }
+  EXPECT_EQ(parse_policy(to_json(p), "test"), p);
+  for (const Follow& bad : {Follow{{4, 4}, 0}, Follow{{4, 3}, 0}, Follow{{30}, 0}, Follow{{-1}, 0}, Follow{{1}, 1001},
+                            Follow{{}, 50}, Follow{{1}, -1}}) {
+    p.follow = bad;
     EXPECT_THROW(check_policy(p), Error);
   }
 }
