@@ -30,13 +30,14 @@ struct Schedule {
 // The unconditional branch of guidance, taken from the conditional one of the same step and layer. At the first step of
 // each interval that `starts` begins, the unconditional branch computes all blocks, and how its attention output
 // differs from the conditional one's is kept. At the interval's other steps its output is the conditional one's plus
-// that difference, which loses `fade` of itself with every reference step. Steps at which the schedule keeps every
-// block are computed. (After the difference of the two branches that FasterCache keeps of whole model outputs; Lv et
-// al., 2024.)
+// that difference, which loses `fade` of itself with every reference step. With `renew` the difference is made anew
+// every so many reference steps, from the blocks that the conditional branch keeps, the tail, and its residual: what
+// both branches lack is much the same, and cancels. Steps at which the schedule keeps every block are computed. (After
+// the difference of the two branches that FasterCache keeps of whole model outputs; Lv et al., 2024.)
 struct Follow {
-  std::vector<std::int32_t>
-      starts;             // reference steps, increasing; empty: the branches have nothing to do with each other
-  std::int32_t fade = 0;  // in 1/1000, [0, 1000]
+  std::vector<std::int32_t> starts;  // reference steps, increasing; empty: every branch is computed for itself
+  std::int32_t fade = 0;             // in 1/1000, [0, 1000]
+  std::int32_t renew = 0;            // reference steps, >= 0; 0: only where an interval starts
   bool operator==(const Follow&) const = default;
 };
 
@@ -113,6 +114,7 @@ StepRule rule_for(const Policy& policy, std::int32_t step, std::int32_t steps, s
 // What `follow` says for one call of either branch.
 struct FollowRule {
   std::int32_t interval_id = -1;    // a difference is used while this id stays the same; -1: the branches are apart
+  std::int32_t part = 0;            // of the interval; from one to the next the difference is renewed
   std::int32_t reference_step = 0;  // where the call stands, for the age of a difference
 };
 

@@ -52,14 +52,36 @@ std::int32_t complete_steps(const Policy& p) {
   return p.residual ? static_cast<std::int32_t>(std::ssize(intervals_of(p).steps)) : 0;
 }
 
+// What the unconditional branch computes at a step: what the conditional one would, all blocks, those of the
+// conditional one's mask, or nothing.
+enum class Other : std::uint8_t { kApart, kAll, kMask, kNothing };
+
+Other other_branch(const FollowRule& now, const FollowRule& last) {
+  if (now.interval_id < 0) return Other::kApart;
+  if (now.interval_id != last.interval_id) return Other::kAll;
+  return now.part != last.part ? Other::kMask : Other::kNothing;
+}
+
+// Steps at which it computes those of the conditional one's mask.
+std::int32_t renewals(const Policy& p) {
+  std::int32_t count = 0;
+  FollowRule last;
+  for (std::int32_t step = 0; step < kStudySteps; ++step) {
+    const FollowRule now = follow_rule_for(p, step, kStudySteps, 0);
+    if (other_branch(now, last) == Other::kMask) ++count;
+    last = now;
+  }
+  return count;
+}
+
 // The share that sparse steps must keep for the whole run to have `density`.
 double kept_at_sparse_steps(const Policy& p, double density) {
   const std::int32_t dense = p.schedule.dense_steps + complete_steps(p), sparse = kStudySteps - dense;
   double kept = (density * kStudySteps - dense) / sparse;
-  if (!p.follow.starts
-           .empty()) {  // the other branch has its dense steps and nothing else, all the rest is for this one
+  if (!p.follow.starts.empty()) {
+    // The other branch has its dense steps, and at some others the blocks of this one.
     const double other = p.schedule.dense_steps + static_cast<double>(p.follow.starts.size());
-    kept = (2 * density * kStudySteps - dense - other) / sparse;
+    kept = (2 * density * kStudySteps - dense - other) / (sparse + renewals(p));
   }
   if (p.tail > 0) kept = (kept - 1.0 / p.tail) / (1 - 1.0 / p.tail);
   require(kept > 0 && kept <= 1, "a density of {:.3f} cannot be met: {} of {} steps are dense{}", density, dense,
@@ -67,15 +89,15 @@ double kept_at_sparse_steps(const Policy& p, double density) {
   return kept;
 }
 
-// The first of `count` steps with all blocks, and those after it, at growing distances: attention changes fastest at
-// the beginning, so starts grow with the square of their number.
+// `count` steps with all blocks, the first at `first`, at growing distances: attention changes fastest at the
+// beginning, so starts grow with the square of their number.
 std::vector<std::int32_t> growing_starts(std::int32_t first, std::int64_t count) {
   std::vector<std::int32_t> starts;
   for (std::int64_t i = 0; i < count; ++i) {
     const double part = static_cast<double>(i) / static_cast<double>(count);
-    starts.push_back(first + static_cast<std::int32_t>(std::lround(part * part * (kStudySteps - first))));
+    const auto at = first + static_cast<std::int32_t>(std::lround(part * part * (kStudySteps - first)));
+    starts.push_back(starts.empty() ? at : std::max(at, starts.back() + 1));
   }
-  starts.erase(std::unique(starts.begin(), starts.end()), starts.end());
   return starts;
 }
 
@@ -89,7 +111,8 @@ std::vector<std::int32_t> some_of(const std::vector<std::int32_t>& values, std::
 }
 
 // How often a policy with residuals computes all blocks follows from the density. Between those steps one density is
-// kept. An unconditional branch that follows the other weighs less in the result: it has half as many, less two.
+// kept. An unconditional branch that follows weighs less in the result: all its blocks are computed once, and again
+// only where there is work for more than six such steps of both branches.
 Policy with_starts(Policy p, double density) {
   Schedule& s = p.schedule;
   const std::int32_t first = s.dense_steps;
@@ -97,9 +120,9 @@ Policy with_starts(Policy p, double density) {
     s.starts = growing_starts(first, std::max(1L, std::lround(density * kStudySteps * kCompleteShare) - first));
   } else {
     const long both = std::lround(2 * density * kStudySteps * kFollowedCompleteShare) - 2 * first;
-    s.starts = growing_starts(first, std::max(1L, std::lround(2.0 / 3 * static_cast<double>(both + 1))));
-    const std::int64_t own = std::ssize(s.starts);
-    p.follow.starts = some_of(s.starts, std::clamp<std::int64_t>(both - own, 1, own));
+    const long other = std::max(1L, std::lround(0.3 * static_cast<double>(both - 6)));
+    s.starts = growing_starts(first, std::clamp(both - other, 1L, long{kStudySteps - first}));
+    p.follow.starts = some_of(s.starts, other);
   }
   s.permille.assign(s.starts.size(), 1);  // equal proportions; the scale is the knob's
   return p;
@@ -182,22 +205,22 @@ double planned_density(const Policy& p, const TokenGrid& grid, const Prior* prio
   require(p.budget == BudgetKind::kSchedule || (prior != nullptr && prior->budget.has_value()),
           "policy \"{}\" takes its densities from a profile, and none was given", p.name);
   const std::int64_t blocks = key_blocks(p, grid);
-  std::int32_t interval = -1, difference = -1;
-  double kept = 1, sum = 0;
+  std::int32_t interval = -1;
+  FollowRule last;
+  double kept = 1, sum = 0;  // kept: by a mask
   for (std::int32_t step = 0; step < kStudySteps; ++step) {
     const StepRule rule = rule_for(p, step, kStudySteps, 0);
     if (rule.interval_id != interval && p.budget != BudgetKind::kSchedule && !rule.dense) {
       kept = kept_of_budget(p, *prior, blocks, std::int64_t{step} * prior->budget->bins / kStudySteps);
     } else if (p.budget == BudgetKind::kSchedule) {
-      const bool complete = rule.dense || (p.residual && rule.interval_id != interval);
-      kept = complete ? 1.0 : met(blocks, rule.permille);
+      kept = met(blocks, rule.permille);
     }
-    interval = rule.interval_id;
+    const bool complete = rule.dense || (p.residual && rule.interval_id != interval);
+    const double masked = with_tail(kept, p.tail), conditional = complete ? 1 : masked;
     const FollowRule follow = follow_rule_for(p, step, kStudySteps, 0);
-    const double conditional = with_tail(kept, p.tail);
-    const double other = follow.interval_id < 0 ? conditional : follow.interval_id != difference ? 1 : 0;
-    difference = follow.interval_id;
-    sum += 0.5 * (conditional + other);
+    const double others[] = {conditional, 1, masked, 0};
+    sum += 0.5 * (conditional + others[static_cast<std::size_t>(other_branch(follow, last))]);
+    interval = rule.interval_id, last = follow;
   }
   return sum / kStudySteps;
 }

@@ -124,7 +124,9 @@ struct Engine::State {
   void check_call(const AttendCall& c) const;
   void hide_text(const AttendCall& c);
   ConstTensorView prepare(ConstTensorView in, const float* norm, const Prologue& prologue, bool keep, Scratch& scratch);
+  SelectCall wish(Branch branch) const;
   void select(ConstTensorView full_q, ConstTensorView full_k);
+  void borrow();
   void book();
   void begin_following(const AttendCall& c);
   void begin(const AttendCall& c, ConstTensorView q, ConstTensorView k, bool inputs_stay);
@@ -132,9 +134,14 @@ struct Engine::State {
   void finish_following(TensorView out);
   void attend(ConstTensorView v, TensorView out);
   void run_attention(ConstTensorView v, TensorView out);
-  CacheKey residual_key() const {
-    return {call.steps,    call.layer,     call.branch,           {options.sequence, options.policy.block_q},
-            options.batch, full_q.heads(), plan.heads[rank].begin};
+  CacheKey residual_key(Branch branch) const {
+    return {call.steps,
+            call.layer,
+            branch,
+            {options.sequence, options.policy.block_q},
+            options.batch,
+            full_q.heads(),
+            plan.heads[rank].begin};
   }
   void find_residual();
   void make_residual(const AttentionArgs& args);
@@ -200,24 +207,44 @@ ConstTensorView Engine::State::prepare(ConstTensorView in, const float* norm, co
   return out;
 }
 
+SelectCall Engine::State::wish(Branch branch) const {
+  return {.step = call.step,
+          .steps = call.steps,
+          .layer = call.layer,
+          .branch = branch,
+          .partition = {options.sequence, options.policy.block_q},
+          .hidden_keys = hidden_keys,
+          .first_head = plan.heads[rank].begin};
+}
+
 void Engine::State::select(ConstTensorView q, ConstTensorView k) {
-  const SelectCall wish{.step = call.step,
-                        .steps = call.steps,
-                        .layer = call.layer,
-                        .branch = call.branch,
-                        .partition = {options.sequence, options.policy.block_q},
-                        .hidden_keys = hidden_keys,
-                        .first_head = plan.heads[rank].begin};
   chosen = {};
-  if (!parts_here(options.policy, call)) {
+  residual = nullptr;
+  if (parts_here(options.policy, call)) {
+    if (follower.renews(call)) borrow();
+    return book();
+  }
+  {
     const Stopwatch watch(ledger.stats().select_s);
     if (options.policy.blocks == BlockShape::kClusters)
-      chosen.clusters = cluster_selector.choose(wish, q, k, threads);
+      chosen.clusters = cluster_selector.choose(wish(call.branch), q, k, threads);
     else
-      chosen.blocks = selector.choose(wish, q, k, threads);
+      chosen.blocks = selector.choose(wish(call.branch), q, k, threads);
   }
   find_residual();
   book();
+}
+
+// The blocks that the conditional call of this step kept, and its residual. Where either is gone, all blocks.
+void Engine::State::borrow() {
+  const BlockMask* mask = selector.held(wish(Branch::kConditional), options.batch, full_q.heads());
+  if (mask == nullptr) return;
+  if (options.policy.residual) {
+    const auto found = residuals.earlier(residual_key(Branch::kConditional), call.step + 1);
+    if (found == nullptr) return;
+    residual = &found->value;
+  }
+  chosen.blocks = mask;
 }
 
 void Engine::State::book() {
@@ -225,7 +252,8 @@ void Engine::State::book() {
   ledger.count(call, chosen);
   if (!options.keep_masks) return;
   std::optional<BlockMask>& kept = kept_mask(call.layer, call.branch);
-  if (chosen.blocks != nullptr && selector.last_was_cached() && kept) return;
+  const bool same = selector.last_was_cached() && !parts_here(options.policy, call);
+  if (chosen.blocks != nullptr && same && kept) return;
   if (chosen.blocks == nullptr)
     kept.reset();
   else
@@ -282,10 +310,9 @@ void Engine::State::run_attention(ConstTensorView v, TensorView out) {
 
 // The residual of this call's interval, or that it is to be made.
 void Engine::State::find_residual() {
-  residual = nullptr;
   if (!options.policy.residual || chosen.blocks == nullptr) return;
   const StepRule rule = rule_for(options.policy, call.step, call.steps, call.layer);
-  const auto found = residuals.earlier(residual_key(), call.step);
+  const auto found = residuals.earlier(residual_key(call.branch), call.step);
   chosen.completed = found == nullptr || found->interval_id != rule.interval_id;
   if (chosen.completed) return;
   found->last_step = call.step;
@@ -297,7 +324,7 @@ void Engine::State::make_residual(const AttentionArgs& args) {
   Packed fresh(args.out);
   attend_cpu(args, {.tail = options.policy.tail, .residual = fresh.view}, threads);
   const StepRule rule = rule_for(options.policy, call.step, call.steps, call.layer);
-  residuals.put(residual_key(), rule.interval_id, call.step, std::move(fresh));
+  residuals.put(residual_key(call.branch), rule.interval_id, call.step, std::move(fresh));
 }
 
 void Engine::State::finish_following(TensorView out) {

@@ -23,16 +23,26 @@ bool Follower::has_lead(const AttendCall& call) const {
   return lead.step == call.step && lead.steps == call.steps;
 }
 
-bool Follower::follows(const AttendCall& call) const {
+bool Follower::has_difference(const AttendCall& call, const FollowRule& rule) const {
   if (!parts_here(policy_, call) || !has_lead(call)) return false;
   const Layer& l = layers_[static_cast<std::size_t>(call.layer)];
   const bool earlier = l.difference.step >= 0 && l.difference.step < call.step && l.difference.steps == call.steps;
-  return earlier && l.interval_id == rule_of(policy_, call).interval_id;
+  return earlier && l.made.interval_id == rule.interval_id;
+}
+
+bool Follower::follows(const AttendCall& call) const {
+  const FollowRule rule = rule_of(policy_, call);
+  return has_difference(call, rule) && layers_[static_cast<std::size_t>(call.layer)].made.part == rule.part;
+}
+
+bool Follower::renews(const AttendCall& call) const {
+  const FollowRule rule = rule_of(policy_, call);
+  return has_difference(call, rule) && layers_[static_cast<std::size_t>(call.layer)].made.part != rule.part;
 }
 
 void Follower::take(const AttendCall& call, TensorView out, const Threads& threads) {
   Layer& l = layers_[static_cast<std::size_t>(call.layer)];
-  const int age = rule_of(policy_, call).reference_step - l.made;
+  const int age = rule_of(policy_, call).reference_step - l.made.reference_step;
   const auto weight = static_cast<float>(std::pow(1 - policy_.follow.fade / 1000.0, age));
   add_scaled(out, l.lead.out->view, weight, l.difference.out->view, threads);
   l.difference.step = call.step;
@@ -55,7 +65,7 @@ void Follower::keep(const AttendCall& call, ConstTensorView out, const Threads& 
   } else {
     if (!has_lead(call)) return;
     add_scaled(begin(part, out), out, -1.0f, l.lead.out->view, threads);
-    l.interval_id = rule.interval_id, l.made = rule.reference_step;
+    l.made = rule;
   }
   part.steps = call.steps, part.step = call.step;
 }

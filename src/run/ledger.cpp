@@ -40,6 +40,9 @@ Route call_route(const Policy& policy, CallRoute route) {
       return {
           "dense calls", "difference",
           name + " computes all blocks of the unconditional branch, and keeps how it differs from the conditional one"};
+    case CallRoute::kRenewed:
+      return {"unconditional branch", "renew",
+              name + " computes the blocks that the conditional branch keeps, to see how the branches differ"};
     case CallRoute::kFollowed:
       return {"unconditional branch", "follow",
               name + " takes it from the conditional branch and the difference kept, without attention"};
@@ -79,7 +82,7 @@ Stopwatch::~Stopwatch() { sum_ += now_seconds() - start_; }
 
 CallRoute route_of(const Policy& policy, const AttendCall& call, const Kept& kept) {
   if (kept.followed) return CallRoute::kFollowed;
-  if (!kept.all()) return CallRoute::kSparse;
+  if (!kept.all()) return parts_here(policy, call) ? CallRoute::kRenewed : CallRoute::kSparse;
   if (kept.completed) return CallRoute::kResidual;
   if (!policy.sparse) return CallRoute::kPolicyDense;
   const auto& dense = policy.dense_layers;

@@ -26,10 +26,11 @@ enum class CallRoute : std::uint8_t {
   kFullDensity,
   kResidual,
   kDifference,
+  kRenewed,
   kSparse,
   kFollowed
 };
-constexpr std::size_t kCallRoutes = 8;
+constexpr std::size_t kCallRoutes = 9;
 
 // Adds the seconds until its end to `sum`.
 class Stopwatch {

@@ -116,11 +116,14 @@ Policy radial_preset() {
 // between. Density 0.25 over 30 steps with guidance. docs/quality.md says what else was tried.
 Policy tulle_preset() {
   Policy p = sparse_base("tulle");
-  p.schedule = {
-      .reference_steps = 30, .dense_steps = 1, .interval = 1, .permille = {122}, .starts = {1, 2, 3, 6, 10, 16, 22}};
+  p.schedule = {.reference_steps = 30,
+                .dense_steps = 1,
+                .interval = 1,
+                .permille = {97},
+                .starts = {1, 2, 3, 4, 7, 10, 14, 19, 24}};
   p.tail = 64;
   p.residual = true;
-  p.follow = {.starts = {1, 3, 16}, .fade = 50};
+  p.follow = {.starts = {1}, .fade = 50, .renew = 4};
   return p;
 }
 
@@ -178,10 +181,11 @@ void read_schedule(const Json& object, Schedule& s, const std::string& where) {
 }
 
 void read_follow(const Json& object, Follow& f, const std::string& where) {
-  constexpr std::array<std::string_view, 2> known = {"starts", "fade"};
+  constexpr std::array<std::string_view, 3> known = {"starts", "fade", "renew"};
   refuse_unknown_keys(object, known, where);
   read_ints(object, "starts", f.starts, where);
   read_int(object, "fade", f.fade, where);
+  read_int(object, "renew", f.renew, where);
 }
 
 Policy base_policy(const Json& object, const std::string& where) {
@@ -245,6 +249,8 @@ void check_schedule(const Schedule& s, BudgetKind budget) {
 void check_follow(const Follow& f, std::int32_t reference_steps) {
   require(f.fade >= 0 && f.fade <= 1000 && (f.fade == 0 || !f.starts.empty()),
           "follow.fade is {}; it must be in [0, 1000], and 0 without follow.starts", f.fade);
+  require(f.renew >= 0 && (f.renew == 0 || !f.starts.empty()),
+          "follow.renew is {}; it must be at least 0, and 0 without follow.starts", f.renew);
   require(f.starts.empty() || (std::ranges::is_sorted(f.starts, std::less_equal{}) && f.starts.front() >= 0 &&
                                f.starts.back() < reference_steps),
           "follow.starts is [{}]; it must increase and stay in [0, {})", fmt::join(f.starts, ", "), reference_steps);
@@ -295,6 +301,7 @@ void check_cluster_blocks(const Policy& p) {
           "blocks \"clusters\" differ by call, so no profile speaks of them; use budget \"schedule\" and envelope 0");
   require(p.tail == 0, "tail is {}; blocks \"clusters\" have none, use 0", p.tail);
   require(!p.residual, "residual is true; blocks \"clusters\" have none, use false");
+  require(p.follow.renew == 0, "follow.renew is {}; blocks \"clusters\" belong to one branch, use 0", p.follow.renew);
 }
 
 std::int32_t reference_step(const Schedule& s, std::int32_t step, std::int32_t steps) {
@@ -388,7 +395,8 @@ std::string to_json(const Policy& p) {
                         {"envelope", p.envelope},
                         {"tail", p.tail},
                         {"residual", p.residual}};
-  if (!p.follow.starts.empty()) object["follow"] = {{"starts", p.follow.starts}, {"fade", p.follow.fade}};
+  if (!p.follow.starts.empty())
+    object["follow"] = {{"starts", p.follow.starts}, {"fade", p.follow.fade}, {"renew", p.follow.renew}};
   return object.dump(2, ' ', false, OrderedJson::error_handler_t::replace) + "\n";
 }
 
@@ -424,8 +432,11 @@ StepRule rule_for(const Policy& p, std::int32_t step, std::int32_t steps, std::i
 FollowRule follow_rule_for(const Policy& p, std::int32_t step, std::int32_t steps, std::int32_t layer) {
   const StepRule rule = rule_for(p, step, steps, layer);
   const std::int32_t at = reference_step(p.schedule, step, steps);
-  if (rule.dense || rule.permille == 1000) return {-1, at};
-  return {static_cast<std::int32_t>(std::ranges::upper_bound(p.follow.starts, at) - p.follow.starts.begin()) - 1, at};
+  const auto next = std::ranges::upper_bound(p.follow.starts, at);
+  if (rule.dense || rule.permille == 1000 || next == p.follow.starts.begin()) return {-1, 0, at};
+  const std::int32_t age = at - *std::prev(next);
+  return {static_cast<std::int32_t>(next - p.follow.starts.begin()) - 1, p.follow.renew > 0 ? age / p.follow.renew : 0,
+          at};
 }
 
 }  // namespace tulle

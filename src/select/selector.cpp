@@ -131,6 +131,10 @@ void check_targets(const Policy& policy, const SelectCall& call, const HeadTarge
           ranks.heads());
 }
 
+CacheKey key_of(const SelectCall& call, std::int64_t batch, std::int64_t heads) {
+  return {call.steps, call.layer, call.branch, call.partition, batch, heads, call.first_head};
+}
+
 // A density whose rank_level is `level`.
 std::int32_t permille_of_level(std::uint8_t level) { return std::max(1, 1000 * level / 255); }
 
@@ -220,7 +224,7 @@ const BlockMask* Selector::choose(const SelectCall& call, ConstTensorView q, Con
   last_was_cached_ = false;
   const StepRule rule = rule_for(policy_, call.step, call.steps, call.layer);
   if (rule.dense) return nullptr;
-  const CacheKey key{call.steps, call.layer, call.branch, call.partition, q.batch(), q.heads(), call.first_head};
+  const CacheKey key = key_of(call, q.batch(), q.heads());
   const auto found = cache_.earlier(key, call.step);
   if (found != nullptr && found->interval_id == rule.interval_id) {
     check_call(policy_, call, q, k);
@@ -229,6 +233,12 @@ const BlockMask* Selector::choose(const SelectCall& call, ConstTensorView q, Con
     return &found->value;
   }
   return cache_.put(key, rule.interval_id, call.step, fresh_mask(call, rule, q, k, threads));
+}
+
+const BlockMask* Selector::held(const SelectCall& call, std::int64_t batch, std::int64_t heads) {
+  const StepRule rule = rule_for(policy_, call.step, call.steps, call.layer);
+  const auto found = cache_.earlier(key_of(call, batch, heads), call.step + 1);
+  return !rule.dense && found != nullptr && found->interval_id == rule.interval_id ? &found->value : nullptr;
 }
 
 void Selector::reset() {

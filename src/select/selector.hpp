@@ -57,6 +57,10 @@ class Selector {
   // the next choose or reset. Throws as choose_mask and rule_for do.
   const BlockMask* choose(const SelectCall& call, ConstTensorView q, ConstTensorView k, const Threads& threads);
 
+  // The mask that `choose` gave for such a call at its step, or at an earlier one of its interval; null where there is
+  // none. Valid as long.
+  const BlockMask* held(const SelectCall& call, std::int64_t batch, std::int64_t heads);
+
   void reset();  // forgets all masks
   const Policy& policy() const { return policy_; }
   bool last_was_cached() const { return last_was_cached_; }

@@ -23,11 +23,14 @@ bool computes_all(const Policy& p, std::int32_t step) {
   return rule.dense || (p.residual && rule.interval_id != rule_for(p, step - 1, kStudySteps, 0).interval_id);
 }
 
-// The unconditional branch: the same, or all blocks at the first step of each interval of `follow` and none between.
-double other_branch(const Policy& p, std::int32_t step, double own) {
+// The unconditional branch: the same as the conditional one, or all blocks at the first step of each interval of
+// `follow`, what a mask keeps at every renew-th after it, and nothing else.
+double other_branch(const Policy& p, std::int32_t step, double own, double masked) {
   const auto& starts = p.follow.starts;
   if (starts.empty() || step < starts.front()) return own;
-  return std::ranges::count(starts, step) == 1 ? 1 : 0;
+  const std::int32_t age = step - *std::prev(std::ranges::upper_bound(starts, step));
+  if (age == 0) return 1;
+  return p.follow.renew > 0 && age % p.follow.renew == 0 ? masked : 0;
 }
 
 // Density of the whole run that a schedule comes to: kept blocks, and one pair in `tail` of the others.
@@ -36,9 +39,9 @@ double counted(const Policy& p, const TokenGrid& grid) {
   double sum = 0;
   for (std::int32_t step = 0; step < kStudySteps; ++step) {
     const StepRule rule = rule_for(p, step, kStudySteps, 0);
-    const double kept = computes_all(p, step) ? 1.0 : double(kept_count(blocks, rule.permille)) / double(blocks);
-    const double own = kept + (p.tail > 0 ? (1 - kept) / p.tail : 0);
-    sum += (own + other_branch(p, step, own)) / 2;
+    const double kept = double(kept_count(blocks, rule.permille)) / double(blocks);
+    const double masked = kept + (p.tail > 0 ? (1 - kept) / p.tail : 0), own = computes_all(p, step) ? 1 : masked;
+    sum += (own + other_branch(p, step, own, masked)) / 2;
   }
   return sum / kStudySteps;
 }
@@ -145,8 +148,9 @@ TEST(Knobs, ResidualsAreRenewedMoreOftenAtHigherDensity) {
   EXPECT_EQ(policy(0.25, false).schedule.starts, (Steps{1, 2, 6, 11, 20}));
   EXPECT_EQ(policy(0.15, true).schedule.starts, (Steps{1, 3, 8, 17}));
   EXPECT_EQ(policy(0.15, true).follow.starts, (Steps{1}));
-  EXPECT_EQ(policy(0.25, true).schedule.starts, (Steps{1, 2, 3, 6, 10, 16, 22}));
-  EXPECT_EQ(policy(0.25, true).follow.starts, (Steps{1, 3, 16}));
+  EXPECT_EQ(policy(0.25, true).schedule.starts, (Steps{1, 2, 3, 4, 7, 10, 14, 19, 24}));
+  EXPECT_EQ(policy(0.25, true).follow.starts, (Steps{1}));
+  EXPECT_EQ(policy(0.40, true).follow.starts.size(), 3u);
   EXPECT_GT(policy(0.55, true).schedule.starts.size(), policy(0.40, true).schedule.starts.size());
   EXPECT_GT(policy(0.55, true).follow.starts.size(), policy(0.40, true).follow.starts.size());
 }

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "attend/attend_cpu.hpp"
 #include "run/engine_fixture.hpp"
 #include "tests/support/errors.hpp"
 
@@ -80,17 +81,56 @@ TEST(Follow, CountsNothingWhereItFollows) {
   }
 }
 
+// At a renewal the unconditional branch has the conditional one's mask, tail and residual.
+TEST(Follow, RenewsWithTheBlocksAndTheResidualOfTheOtherBranch) {
+  for (const bool residual : {false, true}) {
+    SCOPED_TRACE(residual);
+    Trial trial = following(100);
+    Policy& p = trial.options.policy;
+    p.residual = residual, p.tail = 8;
+    p.follow.starts = {1}, p.follow.renew = 2;
+    trial.steps_run = {0, 1, 2, 3, 4, 5};
+    const TrialResult run = run_trial(trial, 1);
+    EXPECT_EQ(std::ranges::count(run.stats[0].routes, std::string("renew"), &Route::route), 1);
+    for (std::int64_t layer = 0; layer < trial.options.layers; ++layer) {
+      const std::size_t renewed = at(trial, 3, layer, Branch::kUnconditional), lead = renewed - 1;
+      ASSERT_EQ(run.masks[renewed][0].size(), 1u);
+      EXPECT_TRUE(run.masks[renewed][0][0] == run.masks[lead][0][0]);
+      // The residual of both: what the conditional output has beyond its blocks and tail.
+      const auto bare = [&](Branch branch) {
+        Tensor q = input_of(trial, 3, static_cast<std::int32_t>(layer), branch, 0),
+               k = input_of(trial, 3, static_cast<std::int32_t>(layer), branch, 1),
+               v = input_of(trial, 3, static_cast<std::int32_t>(layer), branch, 2), out(DType::kF32, trial.shape());
+        AttentionArgs args;
+        args.q = q.view(), args.k = k.view(), args.v = v.view(), args.out = out.view();
+        args.mask = &run.masks[lead][0][0];
+        attend_cpu(args, {.tail = 8}, Threads(1));
+        return floats(out);
+      };
+      const auto c = bare(Branch::kConditional), u = bare(Branch::kUnconditional);
+      const auto got_c = floats(run.outputs[lead]), got_u = floats(run.outputs[renewed]);
+      double apart = 0;
+      for (std::size_t i = 0; i < c.size(); ++i) {
+        ASSERT_NEAR(got_u[i] - u[i], got_c[i] - c[i], 1e-5) << i;
+        apart = std::max(apart, std::abs(double(got_c[i] - c[i])));
+      }
+      EXPECT_EQ(apart > 1e-4, residual);
+    }
+  }
+}
+
 TEST(Follow, IsEqualOnAnyNumberOfRanksAndExchangesNothing) {
   for (const DType dtype : {DType::kF32, DType::kBf16}) {
     Trial trial = following(50);
     trial.options.dtype = dtype;
     trial.options.policy.residual = true;
     trial.options.policy.tail = 8;
+    trial.options.policy.follow.renew = 2;  // step 6
     const TrialResult one = run_trial(trial, 1);
     for (const int ranks : {2, 3, 5}) {
       const TrialResult many = run_trial(trial, ranks);
       EXPECT_TRUE(many.outputs == one.outputs) << ranks;
-      const auto calls = static_cast<std::int64_t>(one.outputs.size()) - 4 * trial.options.layers;  // 3, 5, 6 and 9
+      const auto calls = static_cast<std::int64_t>(one.outputs.size()) - 2 * trial.options.layers;  // 3 and 5
       for (std::size_t p = 1; p < many.sent.size(); ++p) {
         EXPECT_EQ(many.sent[0][p], calls * many.plan.bytes_per_call[0][p]) << ranks << " ranks, to " << p;
       }
@@ -157,8 +197,7 @@ TEST(Follow, ComputesWhatItHasNothingFor) {
 TEST(Follow, IsRefusedWhereThereIsNothingToFollow) {
   Pair p;
   Tensor out(p.trial.options.dtype, p.trial.shape());
-  const std::string message =
-      message_of([&] { p.engine.follow(p.call(3), out.view()); }, ErrorCode::kInvalidArgument);
+  const std::string message = message_of([&] { p.engine.follow(p.call(3), out.view()); }, ErrorCode::kInvalidArgument);
   EXPECT_NE(message.find("step 3 of 10, layer 0, unconditional"), std::string::npos) << message;
   EXPECT_THROW(p.engine.follows(p.call(10)), Error);
 }

@@ -105,6 +105,8 @@ TEST(Policy, RefusesWhatMakesNoSense) {
                            R"({"preset":"dfsattn","follow": {"starts": [1], "fade": 1001}})",
                            R"({"preset":"dfsattn","follow": {"fade": 1}})",
                            R"({"preset":"dfsattn","follow": {"start": [1]}})",
+                           R"({"preset":"dfsattn","follow": {"renew": 3}})",
+                           R"({"preset":"svg2","follow": {"starts": [1], "renew": 3}})",
                            R"({"preset":"dfsattn","follow": 3})",
                            R"({"preset": 7})"}) {
     const std::string message = refusal(text);
@@ -202,12 +204,16 @@ TEST(Schedule, TheOtherBranchFollowsFromItsStarts) {
     const FollowRule rule = follow_rule_for(p, step, 30, 0);
     EXPECT_EQ(rule.interval_id, all ? -1 : step < 4 ? 0 : step < 20 ? 1 : 2) << step;
     EXPECT_EQ(rule.reference_step, step);
+    EXPECT_EQ(rule.part, 0);
     EXPECT_EQ(follow_rule_for(p, 2 * step + 1, 60, 0).interval_id, rule.interval_id) << step;
     EXPECT_EQ(follow_rule_for(p, step, 30, 3).interval_id, -1) << step;
   }
+  p.follow.renew = 5;
+  for (int step = 20; step < 30; ++step) EXPECT_EQ(follow_rule_for(p, step, 30, 0).part, step < 25 ? 0 : 1) << step;
+  EXPECT_EQ(follow_rule_for(p, 19, 30, 0).part, 3);
   EXPECT_EQ(parse_policy(to_json(p), "test"), p);
-  for (const Follow& bad : {Follow{{4, 4}, 0}, Follow{{4, 3}, 0}, Follow{{30}, 0}, Follow{{-1}, 0}, Follow{{1}, 1001},
-                            Follow{{}, 50}, Follow{{1}, -1}}) {
+  for (const Follow& bad : {Follow{{}, 0, 2}, Follow{{1}, 0, -1}, Follow{{4, 4}, 0}, Follow{{4, 3}, 0}, Follow{{30}, 0},
+                            Follow{{-1}, 0}, Follow{{1}, 1001}, Follow{{}, 50}, Follow{{1}, -1}}) {
     p.follow = bad;
     EXPECT_THROW(check_policy(p), Error);
   }
