@@ -125,7 +125,9 @@ int bench_quality(Options o) {
 
 void declare_study(CLI::App& app, StudySetup& s, std::string& shard) {
   app.add_option("--model", s.model, "model folder")->capture_default_str();
-  app.add_option("--profile", s.profiles, "profiles of the model (tulle calibrate), one of each grid")->delimiter(',');
+  app.add_option("--profile", s.profiles,
+                 "profiles of the model (tulle calibrate), one of each grid (default: the model's own)")
+      ->delimiter(',');
   app.add_option("--captions", s.captions, "captions with their objects, .jsonl (default: the model's heldout.jsonl)");
   app.add_option("--out", s.out, "folder of the study; what stands there is not run again")->capture_default_str();
   app.add_option("--shard", shard, "this process's share of the captions and seeds, e.g. 0/4")->capture_default_str();
@@ -156,8 +158,7 @@ void declare_quality(CLI::App& app, const std::shared_ptr<Options>& o) {
   app.add_flag("--table", o->table_only, "run nothing, show what stands in --out");
   app.add_flag("--json", o->json, "records on standard output");
   app.footer(
-      "Example:\n  tulle calibrate --out out/p9.bin && tulle calibrate --grid 13x20x24 --out out/p13.bin\n"
-      "  tulle bench quality --profile out/p9.bin --profile out/p13.bin\n"
+      "Example:\n  tulle bench quality --grid 9x16x16 --preset dfsattn,tulle --density 0.25\n"
       "Stop it with Ctrl-C and run it again: it goes on where it was.");
 }
 

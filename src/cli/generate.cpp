@@ -92,21 +92,31 @@ void check_options(const Options& o) {
   require(o.fps >= 1 && o.fps <= 240, "--fps {}: use 1 to 240", o.fps);
 }
 
+// The profile that was named, or the one that the model's folder has of this grid.
+std::string profile_of(const Options& o, const Policy& policy) {
+  const TokenGrid grid = parse_grid(o.grid);
+  if (!o.profile.empty() || !needs_profile(policy)) return o.profile;
+  const std::string path = shipped_profile(o.model, grid);
+  require(
+      !path.empty(),
+      "policy \"{}\" needs a profile of the model, and {} has none of grid {}: make one with tulle calibrate and name "
+      "it with --profile",
+      o.policy, o.model, to_string(grid));
+  return path;
+}
+
 int generate(const Options& o) {
   check_options(o);
   const Policy policy = load_policy(o.policy);
   // What can be refused is refused before minutes of work.
-  parse_grid(o.grid);
+  const std::string profile = profile_of(o, policy);
   prepare_output_folder(o.out);
-  require(!o.profile.empty() || !needs_profile(policy),
-          "policy \"{}\" needs a profile of the model: make one with tulle calibrate and name it with --profile",
-          o.policy);
   const Loaded loaded = load_model(o.model, parse_precision(o.precision));
   check_pixels(loaded, parse_grid(o.grid));
   loaded.prompts.parse(o.prompt);
   VideoRequest request = request_of(o, loaded, policy);
   request.keep_masks = true;
-  request.profile = load_profile(o.profile, loaded);
+  request.profile = load_profile(profile, loaded);
   const std::int64_t predicted = predicted_memory(loaded, request);
   const VideoResult run = run_video(loaded, request);
   std::optional<VideoResult> dense;
@@ -136,7 +146,10 @@ std::function<int()> declare_generate(CLI::App& app) {
       ->capture_default_str();
   app.add_option("--policy", o->policy, fmt::format("a preset ({}) or a .json file", fmt::join(policy_presets(), ", ")))
       ->capture_default_str();
-  app.add_option("--profile", o->profile, "what tulle calibrate learned of the model, for policies that use it");
+  app.add_option(
+      "--profile", o->profile,
+      "what tulle calibrate learned of the model, for policies that use it (default: profiles/<grid>.bin of the "
+      "model's folder)");
   app.add_option("--ranks", o->ranks, "ranks, as threads of this process")->capture_default_str();
   app.add_option("--parallel", o->parallel, "auto or ulysses")->capture_default_str();
   app.add_option("--device", o->device, "cpu")->capture_default_str();

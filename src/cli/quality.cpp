@@ -8,6 +8,8 @@
 #include "base/fail.hpp"
 #include "base/file.hpp"
 #include "base/json.hpp"
+#include "base/system.hpp"
+#include "tulle/version.hpp"
 
 namespace tulle::cli {
 namespace {
@@ -109,6 +111,8 @@ Knob knob_of(const Policy& policy) {
   return policy.chooser == "top_p" ? Knob::kTopP : Knob::kSchedule;
 }
 
+Made made_here() { return {fmt::format("{}, {} cores", cpu_name(), cpu_count()), commit(), utc_date()}; }
+
 std::string to_json_line(const StudyLine& l) {
   const OrderedJson object = {{"key", l.key},
                               {"preset", l.preset},
@@ -130,8 +134,13 @@ std::string to_json_line(const StudyLine& l) {
                               {"select_s", l.select_s},
                               {"dit_s", l.dit_s},
                               {"total_s", l.total_s},
+                              {"dense_attention_s", finite(l.dense_attention_s)},
+                              {"dense_dit_s", finite(l.dense_dit_s)},
                               {"recall", finite(l.recall)},
-                              {"recall_low", finite(l.recall_low)}};
+                              {"recall_low", finite(l.recall_low)},
+                              {"machine", l.made.machine},
+                              {"commit", l.made.commit},
+                              {"date", l.made.date}};
   return object.dump() + "\n";
 }
 
@@ -158,8 +167,12 @@ StudyLine parse_study_line(const std::string& text, const std::string& where) {
   l.select_s = json_need<double>(o, "select_s", where);
   l.dit_s = json_need<double>(o, "dit_s", where);
   l.total_s = json_need<double>(o, "total_s", where);
+  l.dense_attention_s = need_or(o, "dense_attention_s", kUnknown, where);
+  l.dense_dit_s = need_or(o, "dense_dit_s", kUnknown, where);
   l.recall = need_or(o, "recall", kUnknown, where);
   l.recall_low = need_or(o, "recall_low", kUnknown, where);
+  l.made = {json_need<std::string>(o, "machine", where), json_need<std::string>(o, "commit", where),
+            json_need<std::string>(o, "date", where)};
   return l;
 }
 

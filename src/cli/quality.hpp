@@ -45,6 +45,13 @@ StudyPreset study_preset(const std::string& name);
 
 constexpr double kUnknown = std::numeric_limits<double>::quiet_NaN();
 
+// What measured something: processor, build, day.
+struct Made {
+  std::string machine, commit, date;
+  bool operator==(const Made&) const = default;
+};
+Made made_here();
+
 // One video of the study, compared with the dense one.
 struct StudyLine {
   std::string key, preset, policy, grid, caption;  // policy: hash of its JSON
@@ -55,7 +62,9 @@ struct StudyLine {
   double psnr = 0, ssim = 0, relative_l2 = 0;
   bool count = false, colours = false, shapes = false, motions = false;
   double attention_s = 0, select_s = 0, dit_s = 0, total_s = 0;
+  double dense_attention_s = kUnknown, dense_dit_s = kUnknown;  // of the dense video, on the machine that drew this one
   double recall = kUnknown, recall_low = kUnknown;  // kept softmax mass, where it was measured: mean, 5th percentile
+  Made made;
 };
 
 std::string to_json_line(const StudyLine& line);

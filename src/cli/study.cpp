@@ -49,7 +49,7 @@ std::int32_t read_top_p(const fs::path& path) {
   return top_p;
 }
 
-bool read_dense(const fs::path& path, Video& video, std::size_t count) {
+bool read_video(const fs::path& path, Video& video, std::size_t count) {
   if (!fs::exists(path) || fs::file_size(path) != count * sizeof(float)) return false;
   const std::string bytes = read_file(path, count * sizeof(float));
   video.rgb.resize(count);
@@ -57,23 +57,39 @@ bool read_dense(const fs::path& path, Video& video, std::size_t count) {
   return true;
 }
 
+bool read_times(const fs::path& path, double& attention_s, double& dit_s) {
+  if (!fs::exists(path)) return false;
+  const std::string where = path.string();
+  const Json json = parse_json(read_file(path, 1 << 16), where).value();
+  attention_s = json_need<double>(json, "attention_s", where), dit_s = json_need<double>(json, "dit_s", where);
+  return true;
+}
+
 }  // namespace
 
 Study::Study(const StudySetup& setup) : setup_(setup), loaded_(load_model(setup.model, default_precision())) {
-  for (const std::string& path : setup_.profiles) {
-    profiles_.push_back(load_profile(path, loaded_));
-    profile_hashes_[profiles_.back().get()] = hash_text(serialize(*profiles_.back()));
-  }
+  for (const std::string& path : setup_.profiles) add_profile(path);
   prepare_output_folder(setup_.out);
   for (const char* folder : {"dense", "knobs"}) fs::create_directories(fs::path(setup_.out) / folder);
   cut_partial_line(lines_path(setup_));
   lines_ = read_study_lines(setup_.out);
 }
 
+void Study::add_profile(const std::string& path) {
+  profiles_.push_back(load_profile(path, loaded_));
+  profile_hashes_[profiles_.back().get()] = hash_text(serialize(*profiles_.back()));
+}
+
+bool Study::has_profile(const TokenGrid& grid) const {
+  return std::ranges::any_of(profiles_, [&](const auto& p) { return p->q().sequence.grid == grid; });
+}
+
 void Study::check(const std::vector<StudyPart>& parts) {
   int captions = 0;
   for (const StudyPart& part : parts) {
     captions = std::max(captions, part.captions);
+    if (const std::string path = shipped_profile(setup_.model, part.grid); !path.empty() && !has_profile(part.grid))
+      add_profile(path);
     for (const Wish& wish : part.wishes) profile_for(part, wish);
   }
   if (std::ssize(captions_) >= captions) return;
@@ -170,44 +186,51 @@ void Study::keep(const StudyLine& line) {
   lines_.push_back(line);
 }
 
-StudyLine Study::line_of(const Task& t, const std::string& key, const VideoResult& run, const Video& dense) const {
+StudyLine Study::line_of(const Task& t, const std::string& key, const VideoResult& run, const Dense& dense) const {
   StudyLine l;
   l.key = key, l.preset = t.name, l.policy = hash_text(to_json(t.policy));
   l.grid = to_string(t.part.grid), l.caption = captions_[t.pair.caption].text;
   l.density_asked = t.asked, l.seed = t.pair.seed, l.trial = t.trial;
   l.density = overall_density(run.stats);
-  l.psnr = psnr(run.video, dense), l.ssim = ssim(run.video, dense);
-  l.relative_l2 = relative_l2(run.video.rgb, dense.rgb);
+  l.psnr = psnr(run.video, dense.video), l.ssim = ssim(run.video, dense.video);
+  l.relative_l2 = relative_l2(run.video.rgb, dense.video.rgb);
   const CheckResult check = check_clip(run.video, captions_[t.pair.caption].objects);
   l.count = check.count, l.colours = check.colours, l.shapes = check.shapes, l.motions = check.motions;
   l.attention_s = run.time.attention_s, l.select_s = run.time.select_s;
   l.dit_s = run.time.dit_s, l.total_s = run.time.total_s;
+  l.dense_attention_s = dense.attention_s, l.dense_dit_s = dense.dit_s;
+  l.made = made_here();
   return l;
 }
 
-// The dense video, drawn once and kept as raw f32.
-Video Study::dense_video(const StudyPart& part, const Pair& pair) {
+// The dense video, drawn once in a folder and kept as raw f32.
+Study::Dense Study::dense_video(const StudyPart& part, const Pair& pair) {
   const Task task = dense_task(part, pair);
   const std::string key = key_of(task);
-  const fs::path path = fs::path(setup_.out) / "dense" / (key + ".f32");
+  const fs::path stem = fs::path(setup_.out) / "dense" / key, pixels = stem.string() + ".f32",
+                 times = stem.string() + ".json";
   const WanConfig& c = loaded_.model.config();
-  Video v{part.grid.frames * c.patch_t,
-          part.grid.height * c.patch_h * loaded_.codec.stride(),
-          part.grid.width * c.patch_w * loaded_.codec.stride(),
-          {}};
+  Dense dense;
+  Video& v = dense.video;
+  v.frames = part.grid.frames * c.patch_t;
+  v.height = part.grid.height * c.patch_h * loaded_.codec.stride();
+  v.width = part.grid.width * c.patch_w * loaded_.codec.stride();
   const auto count = static_cast<std::size_t>(v.frames * v.height * v.width * 3);
   const bool drawn = known(task, key).has_value();
-  if (drawn && read_dense(path, v, count)) return v;
+  if (drawn && read_video(pixels, v, count) && read_times(times, dense.attention_s, dense.dit_s)) return dense;
   const VideoResult run = run_video(loaded_, request_of(task));
-  write_file_atomic(path, {reinterpret_cast<const char*>(run.video.rgb.data()), count * sizeof(float)});
-  if (!drawn) keep(line_of(task, key, run, run.video));
-  return run.video;
+  v = run.video, dense.attention_s = run.time.attention_s, dense.dit_s = run.time.dit_s;
+  const OrderedJson took = {{"attention_s", dense.attention_s}, {"dit_s", dense.dit_s}};
+  write_file_atomic(times, took.dump() + "\n");
+  write_file_atomic(pixels, {reinterpret_cast<const char*>(v.rgb.data()), count * sizeof(float)});
+  if (!drawn) keep(line_of(task, key, run, dense));
+  return dense;
 }
 
 StudyLine Study::run_one(const Task& t) {
   const std::string key = key_of(t);
   if (const auto line = known(t, key)) return *line;
-  const Video dense = dense_video(t.part, t.pair);
+  const Dense dense = dense_video(t.part, t.pair);
   VideoRequest request = request_of(t);
   RecallMeter meter(request.threads);
   if (t.pair.first) {

@@ -33,14 +33,16 @@ struct StudyPart {
 struct StudySetup {
   std::string model = "models/tiny", out = "out/quality";
   std::string captions;               // .jsonl with "caption" and "objects"; empty: the model's heldout.jsonl
-  std::vector<std::string> profiles;  // files
+  std::vector<std::string> profiles;  // files; a grid without one takes the model's own (shipped_profile)
   std::size_t shard = 0, shards = 1;
   int threads = 0;  // 0: all cores
   bool quiet = false;
 };
 
-// The folder of a study holds lines-<shard>.jsonl, dense/<key>.f32 (videos to compare with) and knobs/<key>.json (what
-// a search found). Several processes may use one folder, each with a shard of its own.
+// The folder of a study holds lines-<shard>.jsonl, dense/<key>.f32 and .json (videos to compare with, and the times
+// that they took) and knobs/<key>.json (what a search found). A folder without dense/ can be gone on with anywhere:
+// dense videos are drawn again, and the times of lines are compared with those of dense videos on the same machine.
+// Several processes may use one folder, each with a shard of its own.
 //
 // A shard owns every shards-th (caption, seed) of a part: it draws that dense video and the videos of all wishes, so no
 // two shards draw one video. A knob belongs to all: it is read from the folder, or found on the first caption and seed,
@@ -71,6 +73,10 @@ class Study {
     std::uint64_t seed = 0;
     bool first = false;  // knobs and recall are found on it
   };
+  struct Dense {
+    Video video;
+    double attention_s = 0, dit_s = 0;
+  };
   // One video to draw, or to take from a line.
   struct Task {
     const StudyPart& part;
@@ -82,6 +88,8 @@ class Study {
     bool trial = false;
   };
 
+  void add_profile(const std::string& path);
+  bool has_profile(const TokenGrid& grid) const;
   void check(const std::vector<StudyPart>& parts);
   std::vector<Pair> pairs_of(const StudyPart& part) const;
   std::shared_ptr<const Profile> profile_for(const StudyPart& part, const Wish& wish) const;
@@ -91,8 +99,8 @@ class Study {
   std::string key_of(const Task& task) const;
   Task dense_task(const StudyPart& part, const Pair& pair) const;
   VideoRequest request_of(const Task& task) const;
-  Video dense_video(const StudyPart& part, const Pair& pair);
-  StudyLine line_of(const Task& task, const std::string& key, const VideoResult& run, const Video& dense) const;
+  Dense dense_video(const StudyPart& part, const Pair& pair);
+  StudyLine line_of(const Task& task, const std::string& key, const VideoResult& run, const Dense& dense) const;
   StudyLine run_one(const Task& task);
   // The line that answers the task; one that was drawn for another row, or for a search, is taken over.
   std::optional<StudyLine> known(const Task& task, const std::string& key);

@@ -64,8 +64,9 @@ std::string mask_table(const MaskFindings& findings) {
 
 std::string mask_records(const MaskFindings& findings, const std::string& command) {
   Records records(command);
+  const Made made = made_here();
   for (const MaskRow& row : findings.rows) {
-    for (const Figure& f : row.figures) records.add(grid_prefix(findings.grid) + row.name, f);
+    for (const Figure& f : row.figures) records.add(grid_prefix(findings.grid) + row.name, f, made);
   }
   return records.text();
 }

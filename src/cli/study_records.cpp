@@ -1,11 +1,6 @@
 #include "cli/study_records.hpp"
 
-#include <fmt/format.h>
-
 #include <cmath>
-
-#include "base/system.hpp"
-#include "tulle/version.hpp"
 
 namespace tulle::cli {
 namespace {
@@ -14,10 +9,7 @@ OrderedJson known(double v) { return std::isfinite(v) ? OrderedJson(v) : Ordered
 
 }  // namespace
 
-Records::Records(std::string command)
-    : command_(std::move(command)), machine_(fmt::format("{}, {} cores", cpu_name(), cpu_count())) {}
-
-void Records::add(const std::string& name, const Figure& f) {
+void Records::add(const std::string& name, const Figure& f, const Made& made) {
   if (f.value.n == 0) return;
   list_.push_back({{"bench", "quality"},
                    {"name", name},
@@ -30,9 +22,9 @@ void Records::add(const std::string& name, const Figure& f) {
                    {"baseline", f.baseline},
                    {"baseline_value", known(f.baseline_value)},
                    {"ratio", known(f.value.mean / f.baseline_value)},
-                   {"machine", machine_},
-                   {"commit", commit()},
-                   {"date", utc_date()},
+                   {"machine", made.machine},
+                   {"commit", made.commit},
+                   {"date", made.date},
                    {"command", command_}});
 }
 

@@ -21,14 +21,14 @@ struct Figure {
 // A list of records, each with machine, commit, date and the command that made it.
 class Records {
  public:
-  explicit Records(std::string command);
+  explicit Records(std::string command) : command_(std::move(command)) {}
 
   // Figures of nothing (n = 0) are left out.
-  void add(const std::string& name, const Figure& figure);
+  void add(const std::string& name, const Figure& figure, const Made& made);
   std::string text() const;
 
  private:
-  std::string command_, machine_;
+  std::string command_;
   OrderedJson list_ = OrderedJson::array();
 };
 

@@ -19,8 +19,9 @@ bool is_dense(const StudyRow& r) { return r.preset == "dense" || r.preset == "ch
 
 double passed(const StudyLine& l) { return l.count && l.colours && l.shapes && l.motions; }
 double attributes(const StudyLine& l) { return (l.count + l.colours + l.shapes + l.motions) / 4.0; }
-double attention_time(const StudyLine& l) { return l.attention_s + l.select_s; }
-double dit_time(const StudyLine& l) { return l.dit_s; }
+// Shares of the dense video's times. Machines differ, and a study may be drawn on several.
+double attention_share(const StudyLine& l) { return (l.attention_s + l.select_s) / l.dense_attention_s; }
+double dit_share(const StudyLine& l) { return l.dit_s / l.dense_dit_s; }
 
 template <class Field>
 Estimate estimate_of(const StudyRow& row, Field field) {
@@ -42,14 +43,17 @@ struct Means {
   double ratio() const { return first / second; }
 };
 
-// Means of a field over the videos that both rows have.
+// Means of a field over the videos of which both rows know it.
 template <class Field>
 Means means_of(const StudyRow& a, const StudyRow* b, Field field) {
   const std::vector<LinePair> pairs = b != nullptr ? matched(a, *b) : std::vector<LinePair>{};
-  if (pairs.empty()) return {};
-  Means m{0, 0, pairs.size()};
-  for (const auto& [mine, theirs] : pairs)
-    m.first += std::invoke(field, *mine), m.second += std::invoke(field, *theirs);
+  Means m{0, 0, 0};
+  for (const auto& [mine, theirs] : pairs) {
+    const double first = std::invoke(field, *mine), second = std::invoke(field, *theirs);
+    if (std::isnan(first) || std::isnan(second)) continue;
+    m.first += first, m.second += second, ++m.n;
+  }
+  if (m.n == 0) return {};
   m.first /= static_cast<double>(m.n), m.second /= static_cast<double>(m.n);
   return m;
 }
@@ -60,8 +64,7 @@ std::string number(double value, const char* unit = "") {
 
 std::string times(double ratio) { return std::isnan(ratio) ? "" : fmt::format("{:.2f}x", ratio); }
 
-std::string table_line(const std::vector<StudyRow>& rows, const StudyRow& r) {
-  const StudyRow* dense = baseline_of(rows, r);
+std::string table_line(const StudyRow& r) {
   const Estimate psnr = estimate_of(r, &StudyLine::psnr);
   return fmt::format("| {} | {} | {} | {:.3f} | {} | {} | {} | {:.0f} % | {:.0f} % | {} | {} | {} | {} |\n", r.grid,
                      r.preset, r.density_asked == 0 ? "" : number(r.density_asked / 1000.0),
@@ -69,14 +72,13 @@ std::string table_line(const std::vector<StudyRow>& rows, const StudyRow& r) {
                      is_dense(r) ? "" : fmt::format("{:.2f} +- {:.2f}", psnr.mean, psnr.half_width),
                      number(mean_of(r, &StudyLine::ssim)), number(mean_of(r, &StudyLine::relative_l2)),
                      100 * mean_of(r, passed), 100 * mean_of(r, attributes), number(mean_of(r, &StudyLine::recall)),
-                     times(1 / means_of(r, dense, attention_time).ratio()),
-                     times(1 / means_of(r, dense, dit_time).ratio()), r.lines.size());
+                     times(1 / mean_of(r, attention_share)), times(1 / mean_of(r, dit_share)), r.lines.size());
 }
 
 std::string pair_line(const Paired& p) {
   return fmt::format("| {} | {} | {:.2f} | {:+.2f} +- {:.2f} | {} | {} | {} |\n", p.row->grid, p.other->preset,
                      p.row->density_asked / 1000.0, p.psnr_gain.mean, p.psnr_gain.half_width,
-                     times(p.attention_s / p.other_attention_s), times(p.dit_s / p.other_dit_s), p.psnr_gain.n);
+                     times(p.attention / p.other_attention), times(p.dit / p.other_dit), p.psnr_gain.n);
 }
 
 std::string density_warnings(const std::vector<StudyRow>& rows) {
@@ -101,38 +103,57 @@ std::string checker_name(const StudyRow& r) {
   return is_dense(r) ? grid_prefix(r.grid) + r.preset : record_name(r, r.preset);
 }
 
-template <class Field>
-Figure against_dense(const char* metric, const char* unit, bool higher, const StudyRow& r, const StudyRow* dense,
-                     Field field) {
-  const Means m = means_of(r, dense, field);
-  return {metric, unit, higher, estimate_of(r, field), "dense, same captions and seeds", m.second};
+Figure attributes_figure(const StudyRow& r, const StudyRow* dense) {
+  return {"attributes",
+          "share",
+          true,
+          estimate_of(r, attributes),
+          "dense, same captions and seeds",
+          means_of(r, dense, attributes).second};
+}
+
+// Of all lines: every value once, in their order.
+std::string distinct(const StudyRow& r, std::string Made::*field) {
+  std::vector<std::string> values;
+  for (const StudyLine& l : r.lines) {
+    if (std::ranges::find(values, l.made.*field) == values.end()) values.push_back(l.made.*field);
+  }
+  return fmt::format("{}", fmt::join(values, "; "));
+}
+
+Made made_of(const StudyRow& r) {
+  return {distinct(r, &Made::machine), distinct(r, &Made::commit), distinct(r, &Made::date)};
 }
 
 void add_checker(Records& records, const StudyRow& r, const StudyRow* dense) {
-  records.add(checker_name(r),
-              against_dense("attributes", "share", true, r, is_dense(r) ? nullptr : dense, attributes));
+  records.add(checker_name(r), attributes_figure(r, is_dense(r) ? nullptr : dense), made_of(r));
 }
 
 void add_row(Records& records, const StudyRow& r, const StudyRow* dense) {
-  const std::string name = record_name(r, r.preset), same = "dense, same captions and seeds";
-  records.add(name, {"psnr", "dB", true, estimate_of(r, &StudyLine::psnr), same});
-  records.add(name, {"ssim", "1", true, estimate_of(r, &StudyLine::ssim), same});
-  records.add(name, {"relative_l2", "1", false, estimate_of(r, &StudyLine::relative_l2), same});
-  records.add(name, against_dense("attributes", "share", true, r, dense, attributes));
-  records.add(name, {"density", "share", false, estimate_of(r, &StudyLine::density), "density asked for",
-                     r.density_asked > 0 ? r.density_asked / 1000.0 : kUnknown});
-  records.add(name, {"recall", "share", true, estimate_of(r, &StudyLine::recall), "all softmax mass", 1});
-  records.add(name, {"recall_p5", "share", true, estimate_of(r, &StudyLine::recall_low), "all softmax mass", 1});
-  records.add(name, against_dense("attention_time", "s", false, r, dense, attention_time));
-  records.add(name, against_dense("dit_time", "s", false, r, dense, dit_time));
+  const Made made = made_of(r);
+  const auto add = [&](const Figure& figure) { records.add(record_name(r, r.preset), figure, made); };
+  const std::string same = "dense, same captions and seeds";
+  add({"psnr", "dB", true, estimate_of(r, &StudyLine::psnr), same});
+  add({"ssim", "1", true, estimate_of(r, &StudyLine::ssim), same});
+  add({"relative_l2", "1", false, estimate_of(r, &StudyLine::relative_l2), same});
+  add(attributes_figure(r, dense));
+  add({"density", "share", false, estimate_of(r, &StudyLine::density), "density asked for",
+       r.density_asked > 0 ? r.density_asked / 1000.0 : kUnknown});
+  add({"recall", "share", true, estimate_of(r, &StudyLine::recall), "all softmax mass", 1});
+  add({"recall_p5", "share", true, estimate_of(r, &StudyLine::recall_low), "all softmax mass", 1});
+  const std::string machine = "dense, same captions, seeds and machine";
+  add({"attention_time", "share", false, estimate_of(r, attention_share), machine, 1});
+  add({"dit_time", "share", false, estimate_of(r, dit_share), machine, 1});
 }
 
 void add_pair(Records& records, const Paired& p) {
   const std::string name = record_name(*p.row, "paired/" + p.other->preset);
-  const auto mean = [&](double value) { return Estimate{value, kUnknown, p.psnr_gain.n}; };
-  records.add(name, {"psnr_gain", "dB", true, p.psnr_gain, p.other->preset + ", same captions and seeds"});
-  records.add(name, {"attention_time", "s", false, mean(p.attention_s), p.other->preset, p.other_attention_s});
-  records.add(name, {"dit_time", "s", false, mean(p.dit_s), p.other->preset, p.other_dit_s});
+  const Made made = made_of(*p.row);
+  const auto add = [&](const Figure& figure) { records.add(name, figure, made); };
+  const auto mean = [&](double value) { return Estimate{value, kUnknown, std::isnan(value) ? 0 : p.psnr_gain.n}; };
+  add({"psnr_gain", "dB", true, p.psnr_gain, p.other->preset + ", same captions and seeds"});
+  add({"attention_time", "share", false, mean(p.attention), p.other->preset, p.other_attention});
+  add({"dit_time", "share", false, mean(p.dit), p.other->preset, p.other_dit});
 }
 
 }  // namespace
@@ -159,9 +180,9 @@ Paired compare(const StudyRow& row, const StudyRow& other) {
   std::vector<double> gains;
   for (const auto& [mine, theirs] : matched(row, other)) gains.push_back(mine->psnr - theirs->psnr);
   p.psnr_gain = estimate(gains);
-  const Means attention = means_of(row, &other, attention_time), dit = means_of(row, &other, dit_time);
-  p.attention_s = attention.first, p.other_attention_s = attention.second;
-  p.dit_s = dit.first, p.other_dit_s = dit.second;
+  const Means attention = means_of(row, &other, attention_share), dit = means_of(row, &other, dit_share);
+  p.attention = attention.first, p.other_attention = attention.second;
+  p.dit = dit.first, p.other_dit = dit.second;
   return p;
 }
 
@@ -184,7 +205,7 @@ std::string study_table(const std::vector<StudyRow>& rows) {
       "| grid | preset | asked | density | PSNR dB | SSIM | relative L2 | checker | attributes | recall | attention | "
       "DiT | n "
       "|\n|---|---|---|---|---|---|---|---|---|---|---|---|---|\n";
-  for (const StudyRow& r : rows) out += table_line(rows, r);
+  for (const StudyRow& r : rows) out += table_line(r);
   const std::vector<Paired> pairs = study_pairs(rows);
   if (!pairs.empty()) {
     out +=

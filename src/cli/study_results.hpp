@@ -22,9 +22,11 @@ std::vector<LinePair> matched(const StudyRow& a, const StudyRow& b);
 struct Paired {
   const StudyRow* row = nullptr;
   const StudyRow* other = nullptr;
-  Estimate psnr_gain;                 // dB, mean of the differences
-  double attention_s = 0, dit_s = 0;  // mean of row; attention with selection
-  double other_attention_s = 0, other_dit_s = 0;
+  Estimate psnr_gain;  // dB, mean of the differences
+  // Mean times of row, as shares of the dense video's on the same machine; attention with selection. Over the videos
+  // whose dense times are known of both; not a number where there is none.
+  double attention = kUnknown, dit = kUnknown;
+  double other_attention = kUnknown, other_dit = kUnknown;
 };
 // n is 0 where they share no video.
 Paired compare(const StudyRow& row, const StudyRow& other);

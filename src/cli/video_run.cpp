@@ -246,6 +246,11 @@ Loaded load_model(const std::string& folder, Precision precision) {
   return loaded;
 }
 
+std::string shipped_profile(const std::string& model, const TokenGrid& grid) {
+  const std::filesystem::path path = std::filesystem::path(model) / "profiles" / (to_string(grid) + ".bin");
+  return std::filesystem::exists(path) ? path.string() : "";
+}
+
 std::shared_ptr<const Profile> load_profile(const std::string& path, const Loaded& loaded) {
   if (path.empty()) return nullptr;
   const std::string bytes = read_file(path, kMaxProfileBytes);

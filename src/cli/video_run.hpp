@@ -26,6 +26,9 @@ Precision parse_precision(const std::string& text);
 
 Loaded load_model(const std::string& folder, Precision precision);
 
+// The profile of a grid that stands in a model's folder, profiles/<grid>.bin; empty where there is none.
+std::string shipped_profile(const std::string& model, const TokenGrid& grid);
+
 // A profile for `loaded`, or null for an empty path. Throws Error(kIo | kBadFile) when it cannot be read, is damaged,
 // or is of another model.
 std::shared_ptr<const Profile> load_profile(const std::string& path, const Loaded& loaded);

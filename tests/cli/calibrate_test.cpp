@@ -5,6 +5,7 @@
 #include <csignal>
 #include <thread>
 
+#include "dit/model_hash.hpp"
 #include "tests/cli/run_tulle.hpp"
 #include "tests/cli/small_model.hpp"
 #include "tulle/profile.hpp"
@@ -38,6 +39,21 @@ class CalibrateCommand : public CommandTest {
     return parse_profile(std::as_bytes(std::span(bytes)), name).value();
   }
 };
+
+// They are found by their names alone, so names, grids and weights must belong together.
+TEST(ShippedProfiles, AreOfTheModelAndOfTheGridsTheyAreNamedAfter) {
+  const fs::path tiny = TULLE_SOURCE_DIR "/models/tiny";
+  const std::string hash = model_hash(tiny);
+  int count = 0;
+  for (const auto& entry : fs::directory_iterator(tiny / "profiles")) {
+    const std::string where = entry.path().string(), bytes = read_file(entry.path());
+    const Profile p = parse_profile(std::as_bytes(std::span(bytes)), where).value();
+    require_model(p, hash, where);
+    EXPECT_EQ(to_string(p.q().sequence.grid), entry.path().stem().string());
+    ++count;
+  }
+  EXPECT_EQ(count, 2);
+}
 
 TEST_F(CalibrateCommand, WritesAProfileAndSaysWhatItLearned) {
   const Outcome o = tulle(args("p.bin"));

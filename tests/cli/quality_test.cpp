@@ -24,7 +24,7 @@ StudyLine line(const std::string& preset, std::int32_t asked, double psnr, const
 
 TEST(Study, LinesRoundTrip) {
   StudyLine l = line("tulle", 400, 21.5);
-  l.seed = 7, l.count = l.motions = l.trial = true, l.ssim = 0.9, l.relative_l2 = 0.1;
+  l.seed = 7, l.count = l.motions = l.trial = true, l.ssim = 0.9, l.relative_l2 = 0.1, l.dense_attention_s = 6;
   const std::string text = to_json_line(l);
   EXPECT_EQ(to_json_line(parse_study_line(text, "test")), text);
   EXPECT_TRUE(std::isnan(parse_study_line(text, "test").recall));
@@ -133,13 +133,19 @@ TEST_F(QualityCommand, UsesTheProfileOfItsGrid) {
   const Outcome twice = study({"--preset", "west", "--profile", both});
   EXPECT_EQ(twice.exit, 2) << twice.err;
   EXPECT_NE(twice.err.find("two profiles"), std::string::npos) << twice.err;
+  // One in the model's folder need not be named.
+  fs::create_directories(folder_.path / "model" / "profiles");
+  fs::copy_file(folder_.path / "p.bin", folder_.path / "model" / "profiles" / "3x10x14.bin");
+  const Outcome shipped = study({"--preset", "west,tulle"});
+  EXPECT_EQ(shipped.exit, 0) << shipped.err;
+  EXPECT_EQ(shipped.out, o.out) << "the same profile, so nothing was to be drawn";
 }
 
 // The videos of a study as its lines say, without times and in one order.
 std::vector<std::string> videos_of(const fs::path& folder) {
   std::vector<std::string> videos;
   for (StudyLine l : read_study_lines(folder.string())) {
-    l.attention_s = l.select_s = l.dit_s = l.total_s = 0;
+    l.attention_s = l.select_s = l.dit_s = l.total_s = l.dense_attention_s = l.dense_dit_s = 0;
     videos.push_back(to_json_line(l));
   }
   std::ranges::sort(videos);
@@ -165,7 +171,7 @@ TEST_F(QualityCommand, TwoShardsTogetherAreOneRun) {
   const std::string theirs = read_file(two / "lines-1.jsonl");
   EXPECT_EQ(std::ranges::count(theirs, '\n'), 3);
   EXPECT_GT(searched, 1u);
-  EXPECT_EQ(std::distance(fs::directory_iterator(two / "dense"), {}), 3);
+  EXPECT_EQ(std::distance(fs::directory_iterator(two / "dense"), {}), 6);  // three videos and their times
 }
 
 TEST_F(QualityCommand, AShardWithoutTheSearchFindsTheSameKnob) {
@@ -215,6 +221,7 @@ TEST_F(QualityCommand, MeasuresRecallOfTheFirstVideo) {
     EXPECT_LT(l.recall, 1.0);
     EXPECT_LE(l.recall_low, l.recall);
     EXPECT_LT(l.attention_s + l.select_s, l.dit_s);
+    EXPECT_GT(l.dense_dit_s, l.dense_attention_s);
   }
 }
 

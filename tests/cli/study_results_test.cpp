@@ -18,6 +18,8 @@ StudyLine line(const std::string& preset, const std::string& caption, std::uint6
   l.density_asked = preset.ends_with("dense") ? 1000 : 400;
   l.density = l.density_asked / 1000.0;
   l.attention_s = 2, l.select_s = 0.5, l.dit_s = 4, l.total_s = 5;
+  l.dense_attention_s = 5, l.dense_dit_s = 8;
+  l.made = {"a processor", "c0ffee", "2026-01-01"};
   return l;
 }
 
@@ -44,15 +46,18 @@ TEST(Results, PairsAreOfOneCaptionAndSeed) {
   EXPECT_NEAR(p.psnr_gain.half_width, 4.303 * std::sqrt(7.0 / 3) / std::sqrt(3.0), 1e-9);
 }
 
-TEST(Results, PairedTimesAreMeansOfTheSharedVideos) {
-  StudyLine fast = line("tulle", "a", 0, 25), alone = line("tulle", "z", 0, 25);
+TEST(Results, PairedTimesAreSharesOfDenseOverTheSharedVideos) {
+  StudyLine fast = line("tulle", "a", 0, 25), alone = line("tulle", "z", 0, 25), undated = line("tulle", "b", 0, 25);
   fast.attention_s = 1, fast.select_s = 0.25, fast.dit_s = 3;
-  alone.attention_s = 100;
-  const Paired p = compare(row({fast, alone}), row({line("topp", "a", 0, 20)}));
-  EXPECT_DOUBLE_EQ(p.attention_s, 1.25);
-  EXPECT_DOUBLE_EQ(p.other_attention_s, 2.5);
-  EXPECT_DOUBLE_EQ(p.dit_s, 3);
-  EXPECT_DOUBLE_EQ(p.other_dit_s, 4);
+  alone.attention_s = 100, undated.dense_attention_s = undated.dense_dit_s = kUnknown;
+  StudyLine slow = line("topp", "a", 0, 20);  // on a machine that is half as fast
+  slow.attention_s = 4, slow.select_s = 1, slow.dit_s = 8, slow.dense_attention_s = 10, slow.dense_dit_s = 16;
+  const Paired p = compare(row({fast, alone, undated}), row({slow, line("topp", "b", 0, 20)}));
+  EXPECT_DOUBLE_EQ(p.attention, 0.25);
+  EXPECT_DOUBLE_EQ(p.other_attention, 0.5);
+  EXPECT_DOUBLE_EQ(p.dit, 0.375);
+  EXPECT_DOUBLE_EQ(p.other_dit, 0.5);
+  EXPECT_EQ(p.psnr_gain.n, 2u);
   EXPECT_EQ(compare(row({fast}), row({line("topp", "b", 0, 20)})).psnr_gain.n, 0u);
 }
 
@@ -75,8 +80,20 @@ TEST(Results, RecordsHaveEveryFigureOfARow) {
   EXPECT_EQ(value("paired/dfsattn/density0.40", "psnr_gain"), 3);
   EXPECT_EQ((*find(records, "paired/dfsattn/density0.40", "attention_time"))["ratio"], 1.5 / 2.5);
   EXPECT_EQ((*find(records, "tulle/density0.40", "attributes"))["ratio"], 0.5);
-  EXPECT_EQ((*find(records, "tulle/density0.40", "dit_time"))["ratio"], 0.5);
+  EXPECT_EQ((*find(records, "tulle/density0.40", "dit_time"))["ratio"], 0.25);
   for (const Json& r : records) EXPECT_EQ(r.size(), 15u) << "results/*.json have 15 keys: " << r.dump();
+}
+
+TEST(Results, RecordsSayWhereTheirLinesWereMade) {
+  StudyLine first = line("tulle", "a", 0, 25), second = line("tulle", "b", 0, 26), third = line("tulle", "c", 0, 27);
+  second.made.machine = "another";
+  third.made.date = "2026-01-02";
+  const Json records = parse_json(study_records({row({first, second, third})}, "command"), "records").value();
+  for (const Json& r : records) {
+    EXPECT_EQ(r["machine"], "a processor; another");
+    EXPECT_EQ(r["commit"], "c0ffee");
+    EXPECT_EQ(r["date"], "2026-01-01; 2026-01-02");
+  }
 }
 
 TEST(Results, OtherGridsStandInTheNames) {
