@@ -2,6 +2,7 @@
 //
 //     bench_attention                      Google Benchmark, one benchmark a case
 //     bench_attention --record FILE        medians of interleaved runs, written as records to FILE
+//     bench_attention --amx                bf16 on the processor's matrix unit (refused where it has none)
 //
 // A record's value is GFLOP/s on kept pairs. Baseline of a dense case: the multiply-add peak that a loop in registers
 // reaches on the same threads; of a sparse case: the dense case of the same shape and type. Both are measured in the
@@ -17,6 +18,7 @@
 
 #include "attend/attention_cases.hpp"
 #include "attend/shape.hpp"
+#include "attend/tiles.hpp"
 #include "base/fail.hpp"
 #include "base/file.hpp"
 #include "base/json.hpp"
@@ -166,6 +168,8 @@ Options take_options(int& argc, char** argv) {
       options.threads = std::stoi(value());
     else if (arg == "--rounds")
       options.rounds = std::max(1, std::stoi(value()));
+    else if (arg == "--amx")
+      cpu::use_tile_unit(cpu::TileUnit::kAmx), options.command += " --amx";
     else
       argv[kept++] = argv[i];
   }

@@ -13,6 +13,7 @@
 #include "attend/pack.hpp"
 #include "attend/shape.hpp"
 #include "attend/tail.hpp"
+#include "attend/tiles.hpp"
 #include "base/checked.hpp"
 #include "base/fail.hpp"
 #include "base/half.hpp"
@@ -35,22 +36,27 @@ struct Geometry {
   KernelShape shape;
   std::int64_t panels = 0;         // of one head
   std::int64_t column_panels = 0;  // from one column of packed V to the next
+  std::int64_t depth = 0;          // head_dim rounded up as the kernel asks
   std::int64_t out_dim = 0;        // head_dim rounded up to whole columns
-  std::int64_t k_floats = 0;       // packed K of one head
-  std::int64_t v_floats = 0;       // packed V of one head
+  std::int64_t k_bytes = 0;        // packed K of one head
+  std::int64_t v_bytes = 0;        // packed V of one head
   std::int64_t wave_heads = 0;     // (sample, head) pairs that are packed together
 };
 
+// Of packed q, k and v.
+std::int64_t element_bytes(const KernelShape& shape) { return shape.units ? 2 : 4; }
+
 Geometry geometry_of(const AttentionArgs& args) {
   Geometry g;
-  g.shape = cpu::kernel_shape();
-  const std::int64_t width = g.shape.panel_keys;
+  g.shape = cpu::kernel_shape(args.q.dtype);
+  const std::int64_t width = g.shape.panel_keys, bytes = element_bytes(g.shape);
   g.panels = ceil_div(args.k.tokens(), width);
   g.out_dim = ceil_div(args.q.head_dim(), width) * width;
-  g.k_floats = g.panels * width * args.q.head_dim();
-  g.column_panels = g.panels + kColumnGap;
-  g.v_floats = g.column_panels * width * g.out_dim;
-  const std::int64_t head_bytes = std::max<std::int64_t>(1, (g.k_floats + g.v_floats) * std::int64_t{sizeof(float)});
+  g.depth = ceil_div(args.q.head_dim(), g.shape.depth) * g.shape.depth;
+  g.k_bytes = g.panels * width * g.depth * bytes;
+  g.column_panels = g.shape.units ? g.panels : g.panels + kColumnGap;
+  g.v_bytes = g.column_panels * width * g.out_dim * bytes;
+  const std::int64_t head_bytes = std::max<std::int64_t>(1, g.k_bytes + g.v_bytes);
   g.wave_heads =
       std::clamp<std::int64_t>(kPackBudget / head_bytes, 1, std::max<std::int64_t>(1, args.q.batch() * args.q.heads()));
   return g;
@@ -89,12 +95,12 @@ std::vector<Work> list_work(const AttentionArgs& args, std::int64_t first, std::
   return list;
 }
 
-// Groups of `group_rows`, and of 4 where the rest is small.
-std::vector<RowGroup> group_rows(std::int64_t rows, std::int64_t group) {
+// Full groups, and small ones where the rest is small.
+std::vector<RowGroup> group_rows(std::int64_t rows, const KernelShape& shape) {
   std::vector<RowGroup> groups;
   for (std::int64_t at = 0; at < rows; at += groups.back().rows) {
-    const bool small = ceil_div(rows - at, std::int64_t{4}) * 4 < group;
-    groups.push_back({at, small ? 4 : group});
+    const bool small = ceil_div(rows - at, shape.small_rows) * shape.small_rows < shape.group_rows;
+    groups.push_back({at, small ? shape.small_rows : shape.group_rows});
   }
   return groups;
 }
@@ -121,20 +127,20 @@ struct Part {
 
 // What one thread needs for one tile.
 struct Scratch {
-  Scratch(const AttentionArgs& args, const Geometry& g, const Beyond& beyond)
-      : q(static_cast<std::size_t>(kScratchRows * args.q.head_dim())), kept(g) {
+  Scratch(const Geometry& g, const Beyond& beyond)
+      : q(static_cast<std::size_t>(kScratchRows * g.depth * element_bytes(g.shape))), kept(g) {
     if (beyond.tail != nullptr) tail.emplace(g);
     if (beyond.rest != nullptr) rest.emplace(g);
   }
 
-  Buffer<float> q;
+  Buffer<std::byte> q;
   Part kept;
   std::optional<Part> tail, rest;
 };
 
 // Packed K and V of the pairs of one wave.
 struct Packed {
-  Buffer<float> k, v;
+  Buffer<std::byte> k, v;
   std::int64_t first_pair = 0;
 };
 
@@ -156,10 +162,16 @@ void pack_panel(const AttentionArgs& args, const Geometry& g, std::int64_t pair,
   const std::int64_t width = g.shape.panel_keys, next = (panel + 1) * width;
   fetch_rows(args.k, b, h, next, next + width);
   fetch_rows(args.v, b, h, next, next + width);
-  cpu::pack_k_panel({args.k, b, h}, panel, width,
-                    packed.k.data() + at * g.k_floats + panel * width * args.q.head_dim());
-  cpu::pack_v_panel({args.v, b, h}, panel, width, g.column_panels * width * width,
-                    packed.v.data() + at * g.v_floats + panel * width * width);
+  const std::int64_t bytes = element_bytes(g.shape);
+  std::byte* k = packed.k.data() + at * g.k_bytes + panel * width * g.depth * bytes;
+  std::byte* v = packed.v.data() + at * g.v_bytes + panel * width * (g.shape.units ? g.out_dim : width) * bytes;
+  if (g.shape.units) {
+    cpu::pack_k_units({args.k, b, h}, panel, g.depth, reinterpret_cast<std::uint32_t*>(k));
+    cpu::pack_v_units({args.v, b, h}, panel, g.out_dim, reinterpret_cast<std::uint32_t*>(v));
+  } else {
+    cpu::pack_k_panel({args.k, b, h}, panel, width, reinterpret_cast<float*>(k));
+    cpu::pack_v_panel({args.v, b, h}, panel, width, g.column_panels * width * width, reinterpret_cast<float*>(v));
+  }
 }
 
 // A piece of work is a few panels of all pairs, since the heads of a token lie side by side in memory.
@@ -234,21 +246,21 @@ void write_residual(const TensorView& residual, const Geometry& g, const Work& w
 
 // One tile over the keys of `args` that its mask keeps; q is packed.
 void attend_part(const AttentionArgs& args, const Geometry& g, const Packed& packed, const Work& work,
-                 std::span<const RowGroup> groups, const float* q, Part& part) {
+                 std::span<const RowGroup> groups, const std::byte* q, Part& part) {
   const std::int64_t b = work.pair / args.q.heads(), h = work.pair % args.q.heads(), at = work.pair - packed.first_pair;
   cpu::collect_panels(args, b, h, work.q_block, g.shape.panel_keys, part.panels);
-  cpu::attend_tile({.q = q,
-                    .groups = groups,
-                    .k = packed.k.data() + at * g.k_floats,
-                    .v = packed.v.data() + at * g.v_floats,
-                    .panels = part.panels,
-                    .head_dim = args.q.head_dim(),
-                    .out_dim = g.out_dim,
-                    .v_column_panels = g.column_panels,
-                    .scale_log2 = static_cast<float>(std::abs(effective_scale(args)) * std::numbers::log2e),
-                    .out = part.out.data(),
-                    .top_log2 = part.top.data(),
-                    .sum = part.sum.data()});
+  cpu::attend_tile(g.shape, {.q = q,
+                             .groups = groups,
+                             .k = packed.k.data() + at * g.k_bytes,
+                             .v = packed.v.data() + at * g.v_bytes,
+                             .panels = part.panels,
+                             .head_dim = g.depth,
+                             .out_dim = g.out_dim,
+                             .v_column_panels = g.column_panels,
+                             .scale_log2 = static_cast<float>(std::abs(effective_scale(args)) * std::numbers::log2e),
+                             .out = part.out.data(),
+                             .top_log2 = part.top.data(),
+                             .sum = part.sum.data()});
 }
 
 // Packed keys of one wave: the call's own, and the tail's.
@@ -268,9 +280,14 @@ void write(const AttentionArgs& args, const Geometry& g, const Beyond& beyond, c
 
 void attend_rows(const AttentionArgs& args, const Wave& wave, const Beyond& beyond, const Work& work, Scratch& s) {
   const std::int64_t b = work.pair / args.q.heads(), h = work.pair % args.q.heads();
-  const std::vector<RowGroup> groups = group_rows(work.end - work.begin, wave.g.shape.group_rows);
+  const std::vector<RowGroup> groups = group_rows(work.end - work.begin, wave.g.shape);
   fetch_rows(args.q, b, h, work.begin, work.end);
-  cpu::pack_q({args.q, b, h}, work.begin, work.end, effective_scale(args) < 0 ? -1.0f : 1.0f, groups, s.q.data());
+  const float sign = effective_scale(args) < 0 ? -1.0f : 1.0f;
+  const cpu::Rows q{args.q, b, h};
+  if (wave.g.shape.units)
+    cpu::pack_q_units(q, work.begin, work.end, sign, groups, wave.g.depth, reinterpret_cast<Bf16*>(s.q.data()));
+  else
+    cpu::pack_q(q, work.begin, work.end, sign, groups, reinterpret_cast<float*>(s.q.data()));
   attend_part(args, wave.g, wave.own, work, groups, s.q.data(), s.kept);
   if (s.tail) attend_part(*beyond.tail, wave.tail_g, wave.tail, work, groups, s.q.data(), *s.tail);
   if (s.rest) attend_part(*beyond.rest, wave.g, wave.own, work, groups, s.q.data(), *s.rest);
@@ -281,8 +298,8 @@ void attend_rows(const AttentionArgs& args, const Wave& wave, const Beyond& beyo
 }
 
 Packed space_for(std::int64_t heads, const Geometry& g) {
-  return {Buffer<float>(static_cast<std::size_t>(heads * g.k_floats)),
-          Buffer<float>(static_cast<std::size_t>(heads * g.v_floats))};
+  return {Buffer<std::byte>(static_cast<std::size_t>(heads * g.k_bytes)),
+          Buffer<std::byte>(static_cast<std::size_t>(heads * g.v_bytes))};
 }
 
 void attend_wave(const AttentionArgs& args, const Beyond& beyond, std::int64_t last, const Threads& threads,
@@ -297,7 +314,7 @@ void attend_wave(const AttentionArgs& args, const Beyond& beyond, std::int64_t l
   threads.parallel_for(threads.width(), [&](std::int64_t) {
     std::size_t i = next.fetch_add(1);
     if (i >= list.size()) return;
-    for (Scratch scratch(args, wave.g, beyond); i < list.size(); i = next.fetch_add(1)) {
+    for (Scratch scratch(wave.g, beyond); i < list.size(); i = next.fetch_add(1)) {
       attend_rows(args, wave, beyond, list[i], scratch);
     }
   });
@@ -327,8 +344,9 @@ void attend_all(const AttentionArgs& args, const Beyond& beyond, const Threads& 
 std::size_t attention_workspace_bytes(const AttentionArgs& args, int threads) {
   check(args);
   const Geometry g = geometry_of(args);
-  const std::int64_t packed = g.wave_heads * ((g.k_floats + g.v_floats) * std::int64_t{sizeof(float)} + g.panels);
-  const std::int64_t tile = kScratchRows * (args.q.head_dim() + g.out_dim + 2) * std::int64_t{sizeof(float)};
+  const std::int64_t packed = g.wave_heads * (g.k_bytes + g.v_bytes + g.panels);
+  const std::int64_t tile =
+      kScratchRows * (g.depth * element_bytes(g.shape) + (g.out_dim + 2) * std::int64_t{sizeof(float)});
   const std::int64_t list = g.panels * std::int64_t{sizeof(Panel)};
   const std::int64_t q_blocks = args.mask != nullptr ? args.mask->q_blocks() : 0;
   // Every query block adds at most one piece to the whole tiles; sorting takes as much again.

@@ -6,6 +6,7 @@
 #include <string_view>
 #include <vector>
 
+#include "attend/tiles.hpp"
 #include "base/fail.hpp"
 
 // Register arrays need vectors of fixed size, which SVE has not; its machines run NEON. SSSE3 without SSE4 is extinct.
@@ -18,15 +19,12 @@
 #include <hwy/foreach_target.h>
 #include <hwy/highway.h>
 
+#include "attend/exp2-inl.hpp"
+
 HWY_BEFORE_NAMESPACE();
 namespace tulle::cpu::HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
-// 16 lanes are the widest that panels of 32 keys allow.
-using D = hn::CappedTag<float, 16>;
-using DI = hn::Rebind<std::int32_t, D>;
-using V = hn::Vec<D>;
-constexpr int kLanes = static_cast<int>(hn::MaxLanes(D()));
 constexpr int kPanel = 2 * kLanes;
 // 6 x 2 accumulators, 2 vectors of B and 1 of A fill 16 registers; 12 x 2 + 2 + 1 fit 32.
 constexpr int kGroup = HWY_TARGET <= HWY_AVX3 || HWY_ARCH_ARM_A64 ? 12 : 6;
@@ -36,35 +34,10 @@ constexpr int kRunPanels = kRunKeys / kPanel;
 constexpr int kRowStride = kRunKeys + 16;  // broadcasts down a column of weights must not share a cache bank
 constexpr int kStripRows = 24;             // rows whose weights for one run stay in the first-level cache
 
-KernelShape shape_of_target() { return {kGroup, kPanel}; }
+KernelShape shape_of_target() { return {kGroup, kSmallGroup, kPanel}; }
 
-// 2^x for x <= 0. Adding 1.5 * 2^23 + 127 leaves round(x) + 127 in the low bits: the exponent of the result.
-// The polynomial is the minimax one of degree 5 for 2^f on [-1/2, 1/2] with p(0) = 1 (relative error 1.1e-7).
-HWY_INLINE V exp2_vector(V x) {
-  const D d;
-  const auto magic = hn::Set(d, 12583039.0f);
-  const auto lowest = hn::Set(d, -126.0f);
-  x = hn::IfThenElse(hn::Lt(x, lowest), lowest, x);  // not Max, which loses a NaN on some sets
-  const auto shifted = hn::Add(x, magic);
-  const auto f = hn::Sub(x, hn::Sub(shifted, magic));
-  auto p = hn::MulAdd(hn::Set(d, 0.0013264728477224708f), f, hn::Set(d, 0.009671513922512531f));
-  p = hn::MulAdd(p, f, hn::Set(d, 0.05550733581185341f));
-  p = hn::MulAdd(p, f, hn::Set(d, 0.24022242426872253f));
-  p = hn::MulAdd(p, f, hn::Set(d, 0.6931470036506653f));
-  p = hn::MulAdd(p, f, hn::Set(d, 1.0f));
-  return hn::Mul(p, hn::BitCast(d, hn::ShiftLeft<23>(hn::BitCast(DI(), shifted))));
-}
-
-void exp2_array(const float* x, float* y, std::int64_t n) {
-  const D d;
-  HWY_ALIGN float lane[kLanes] = {};
-  for (std::int64_t i = 0; i < n; i += kLanes) {
-    const std::int64_t part = std::min<std::int64_t>(kLanes, n - i);
-    std::copy_n(x + i, part, lane);
-    hn::Store(exp2_vector(hn::Load(d, lane)), d, lane);
-    std::copy_n(lane, part, y + i);
-  }
-}
+HWY_INLINE const float* keys_of(const TileArgs& args) { return static_cast<const float*>(args.k); }
+HWY_INLINE const float* values_of(const TileArgs& args) { return static_cast<const float*>(args.v); }
 
 // What the groups of a strip ask the memory for while they compute, a few lines at a time: the panel of K that comes
 // next and, in the strip that meets a panel first, the panel's V, wanted after the softmax. The hardware sees no
@@ -145,7 +118,7 @@ HWY_INLINE void add_values(const TileArgs& args, std::span<const Panel> run, con
     acc[r][1] = hn::Mul(a, hn::Load(d, out + r * args.out_dim + kLanes));
   }
   for (const Panel& panel : run) {
-    const float* v = args.v + (column * args.v_column_panels + panel.index) * (kPanel * kPanel);
+    const float* v = values_of(args) + (column * args.v_column_panels + panel.index) * (kPanel * kPanel);
     if (HWY_LIKELY(panel.lanes == kAllLanes)) {
 #pragma GCC unroll 4
       for (int j = 0; j < kPanel; ++j) add_key<kRows>(weights + j, v + j * kPanel, acc);
@@ -232,12 +205,12 @@ HWY_NOINLINE void score_strip(const TileArgs& args, std::size_t at, std::size_t 
                               float* scores) {
   const std::int64_t strip_first = groups.front().first, k_floats = kPanel * args.head_dim;
   for (std::size_t p = at; p < at + count; ++p, scores += kPanel) {
-    Ahead ahead{args.k + args.panels[std::min(p + 1, args.panels.size() - 1)].index * k_floats,
-                strip_first == 0 ? args.v + args.panels[p].index * (kPanel * kPanel) : nullptr,
+    Ahead ahead{keys_of(args) + args.panels[std::min(p + 1, args.panels.size() - 1)].index * k_floats,
+                strip_first == 0 ? values_of(args) + args.panels[p].index * (kPanel * kPanel) : nullptr,
                 args.v_column_panels * (kPanel * kPanel), 0};
     for (const RowGroup& group : groups) {
-      const float* q = args.q + group.first * args.head_dim;
-      const float* k = args.k + args.panels[p].index * k_floats;
+      const float* q = static_cast<const float*>(args.q) + group.first * args.head_dim;
+      const float* k = keys_of(args) + args.panels[p].index * k_floats;
       float* s = scores + (group.first - strip_first) * kRowStride;
       if (group.rows == kGroup)
         score_group<kGroup>(q, k, args.head_dim, ahead, s);
@@ -302,8 +275,15 @@ HWY_EXPORT(shape_of_target);
 HWY_EXPORT(exp2_array);
 HWY_EXPORT(attend_tile_target);
 
-KernelShape kernel_shape() { return HWY_DYNAMIC_DISPATCH(shape_of_target)(); }
-void attend_tile(const TileArgs& args) { HWY_DYNAMIC_DISPATCH(attend_tile_target)(args); }
+KernelShape kernel_shape(DType dtype) {
+  const bool units = dtype == DType::kBf16 && tile_unit() != TileUnit::kNone;
+  return units ? KernelShape{2 * kUnitRows, kUnitRows, kUnitPanel, kUnitDepth, true}
+               : HWY_DYNAMIC_DISPATCH(shape_of_target)();
+}
+void attend_tile(const KernelShape& shape, const TileArgs& args) {
+  if (shape.units) return attend_tile_with_unit(args);
+  HWY_DYNAMIC_DISPATCH(attend_tile_target)(args);
+}
 void exp2_nonpositive(const float* x, float* y, std::int64_t n) { HWY_DYNAMIC_DISPATCH(exp2_array)(x, y, n); }
 
 namespace {

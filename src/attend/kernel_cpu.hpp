@@ -14,12 +14,17 @@
 #include <cstdint>
 #include <span>
 
+#include "tulle/tensor.hpp"
+
 namespace tulle::cpu {
 
 // What the instruction set in use wants.
 struct KernelShape {
-  std::int64_t group_rows = 0;  // query rows of a full register tile; the last groups of a tile may have 4 rows
+  std::int64_t group_rows = 0;  // query rows of a full register tile
+  std::int64_t small_rows = 0;  // and of the last groups of a tile, which may be smaller
   std::int64_t panel_keys = 0;  // keys of a panel, and outputs of a column; at most 32
+  std::int64_t depth = 1;       // head_dim is rounded up to a multiple of it
+  bool units = false;           // the layouts of tiles.hpp, in bf16; else those above, in f32
 };
 
 struct Panel {
@@ -31,28 +36,28 @@ constexpr std::int64_t kTileRows = 96;     // most query rows of one call
 constexpr std::int64_t kTilePadding = 16;  // rows that rounding up to whole groups may add
 constexpr std::int64_t kMaxPanelKeys = 32;
 
-// Rows [first, first + rows) of a tile, rows being group_rows or 4.
+// Rows [first, first + rows) of a tile, rows being group_rows or small_rows.
 struct RowGroup {
   std::int64_t first = 0, rows = 0;
 };
 
 struct TileArgs {
-  const float* q = nullptr;  // packed groups, one after the other
+  const void* q = nullptr;  // packed groups, one after the other
   std::span<const RowGroup> groups;
-  const float* k = nullptr;  // all packed panels of the head
-  const float* v = nullptr;
+  const void* k = nullptr;  // all packed panels of the head
+  const void* v = nullptr;
   std::span<const Panel> panels;     // in increasing order
-  std::int64_t head_dim = 0;         // d
+  std::int64_t head_dim = 0;         // d, rounded up as the shape asks
   std::int64_t out_dim = 0;          // d rounded up to whole columns of panel_keys outputs
-  std::int64_t v_column_panels = 0;  // panels from one column of V to the next
+  std::int64_t v_column_panels = 0;  // panels from one column of V to the next; not used with units
   float scale_log2 = 0;              // scale * log2(e), > 0
   float* out = nullptr;              // [rows][out_dim], result: sum of weights * V, not yet divided
   float* top_log2 = nullptr;         // [rows], result: scale_log2 * largest q.k; -inf when no panel was given
   float* sum = nullptr;              // [rows], result: sum of weights
 };
 
-KernelShape kernel_shape();
-void attend_tile(const TileArgs& args);
+KernelShape kernel_shape(DType dtype);
+void attend_tile(const KernelShape& shape, const TileArgs& args);
 
 // 2^x as the kernel computes it, for x <= 0 (n values; relative error below 2e-7, results below 2^-126 become 2^-126).
 void exp2_nonpositive(const float* x, float* y, std::int64_t n);

@@ -4,6 +4,7 @@
 
 #include "attend/attend_cpu.hpp"
 #include "attend/kernel_cpu.hpp"
+#include "attend/tiles.hpp"
 #include "compare.hpp"
 #include "tests/support/errors.hpp"
 
@@ -65,6 +66,68 @@ TEST(Targets, EachInstructionSetObeysTheErrorRule) {
   cpu::use_target("");
   EXPECT_EQ(attention_target(), best);
   EXPECT_THROW(cpu::use_target("ABACUS"), Error);
+}
+
+// Matrix units: the emulated one everywhere, the real one where there is one, and both alike.
+class Units : public testing::Test {
+ protected:
+  void TearDown() override { cpu::use_tile_unit(before_); }
+  static std::vector<cpu::TileUnit> all() {
+    std::vector<cpu::TileUnit> units = {cpu::TileUnit::kEmulated};
+    if (cpu::has_amx()) units.push_back(cpu::TileUnit::kAmx);
+    return units;
+  }
+  const cpu::TileUnit before_ = cpu::tile_unit();
+};
+
+AttentionCase in_bf16(AttentionCase c) {
+  c.dtype = DType::kBf16;
+  return c;
+}
+
+TEST_F(Units, ObeyTheErrorRule) {
+  for (const cpu::TileUnit unit : all()) {
+    cpu::use_tile_unit(unit);
+    for (const AttentionCase& c : small_cases()) {
+      if (c.batch * c.heads * c.nq() * c.nk() * c.dim > 2'000'000) continue;
+      SCOPED_TRACE(std::string(c.name) + (unit == cpu::TileUnit::kAmx ? ", AMX" : ""));
+      Problem p = make_problem(in_bf16(c), 3);
+      expect_error_rule(p, two_threads());
+    }
+  }
+}
+
+TEST_F(Units, EveryTailOfKeysQueriesAndDepth) {
+  for (const cpu::TileUnit unit : all()) {
+    cpu::use_tile_unit(unit);
+    for (std::int64_t n = 1; n < 128; n += 3) {
+      Problem keys = make_problem(in_bf16({.name = "keys", .dim = 16, .q_video = 5, .k_video = n}), n);
+      expect_error_rule(keys, two_threads());
+      Problem queries = make_problem(in_bf16({.name = "queries", .dim = 16, .q_video = n, .k_video = 19}), n);
+      expect_error_rule(queries, two_threads());
+    }
+    for (std::int64_t dim = 8; dim <= 256; dim += 8) {
+      Problem p = make_problem(in_bf16({.name = "depth", .dim = dim, .q_video = 20, .k_video = 40}), dim);
+      expect_error_rule(p, two_threads());
+    }
+  }
+}
+
+// A unit that rounds its sums otherwise may move a bf16 result to its neighbour.
+TEST_F(Units, AmxAndItsEmulationAgree) {
+  if (!cpu::has_amx()) GTEST_SKIP() << "no AMX here";
+  for (const AttentionCase& c : small_cases()) {
+    if (c.batch * c.heads * c.nq() * c.nk() * c.dim > 2'000'000) continue;
+    Problem real = make_problem(in_bf16(c), 3), emulated = make_problem(in_bf16(c), 3);
+    cpu::use_tile_unit(cpu::TileUnit::kAmx);
+    attend_cpu(real.args(), two_threads());
+    cpu::use_tile_unit(cpu::TileUnit::kEmulated);
+    attend_cpu(emulated.args(), two_threads());
+    for_each_element(real.out.view.shape, [&](auto b, auto t, auto h, auto i) {
+      const float x = get(real.out.view, b, t, h, i), y = get(emulated.out.view, b, t, h, i);
+      ASSERT_NEAR(x, y, std::abs(y) / 128 + 1e-6) << c.name;
+    });
+  }
 }
 
 TEST(Exp2, RelativeErrorIsBelowTwoTenMillionths) {
