@@ -14,9 +14,13 @@ namespace {
 
 constexpr int kHalvings = 60;
 
-// Of policies with residuals: the share of the work that goes into steps that compute all blocks, where the branches of
-// guidance are alike, and where one follows the other.
-constexpr double kCompleteShare = 0.75, kFollowedCompleteShare = 0.8;
+// Of policies with residuals: the share of the work that goes into steps that compute all blocks. Where the branches of
+// guidance are alike with the dense step that every run begins with, where one follows the other without it.
+constexpr double kCompleteShare = 0.75, kFollowedCompleteShare = 2.0 / 3;
+
+// How much farther a step with all blocks may be from the one before than that was from its own, and the least distance
+// between the first two, before rounding.
+constexpr double kGrowth = 1.6, kShortest = 0.75;
 
 std::int64_t key_blocks(const Policy& p, const TokenGrid& grid) {
   return ceil_div(grid.tokens(), std::int64_t{p.block_k});
@@ -89,40 +93,56 @@ double kept_at_sparse_steps(const Policy& p, double density) {
   return kept;
 }
 
-// `count` steps with all blocks, the first at `first`, at growing distances: attention changes fastest at the
-// beginning, so starts grow with the square of their number.
+// 1 + ratio + ratio^2 + ..., so many terms.
+double geometric_sum(double ratio, std::int64_t terms) {
+  double sum = 0;
+  for (std::int64_t i = 0; i < terms; ++i) sum = 1 + ratio * sum;
+  return sum;
+}
+
+// The greatest ratio, up to kGrowth, at which so many distances fill the steps and the first is not below kShortest.
+double growth_of(double steps, std::int64_t distances) {
+  double low = 1, high = kGrowth;
+  for (int i = 0; i < kHalvings; ++i) {
+    const double middle = 0.5 * (low + high);
+    (steps / geometric_sum(middle, distances) >= kShortest ? low : high) = middle;
+  }
+  return low;
+}
+
+// `count` steps with all blocks, the first at `first`, at distances that grow by one ratio up to the end of the run:
+// what a video becomes is settled in the first third of it.
 std::vector<std::int32_t> growing_starts(std::int32_t first, std::int64_t count) {
+  const double steps = kStudySteps - first, ratio = growth_of(steps, count);
   std::vector<std::int32_t> starts;
   for (std::int64_t i = 0; i < count; ++i) {
-    const double part = static_cast<double>(i) / static_cast<double>(count);
-    const auto at = first + static_cast<std::int32_t>(std::lround(part * part * (kStudySteps - first)));
+    const double part = geometric_sum(ratio, i) / geometric_sum(ratio, count);
+    const auto at = first + static_cast<std::int32_t>(std::lround(part * steps));
     starts.push_back(starts.empty() ? at : std::max(at, starts.back() + 1));
   }
   return starts;
 }
 
-// `count` of the values, evenly by their number, from the first on.
-std::vector<std::int32_t> some_of(const std::vector<std::int32_t>& values, std::int64_t count) {
-  std::vector<std::int32_t> some;
-  const std::int64_t size = std::ssize(values);
-  for (std::int64_t i = 0; i < count; ++i)
-    some.push_back(values[static_cast<std::size_t>((2 * i * size + count) / (2 * count))]);
-  return some;
+// first, first + 2, + 5, + 9, + 14, ...: `count` steps, as far as there are so many.
+std::vector<std::int32_t> triangular_starts(std::int32_t first, std::int64_t count) {
+  std::vector<std::int32_t> starts;
+  for (std::int32_t i = 0, at = first; i < count && at < kStudySteps; ++i, at += i + 1) starts.push_back(at);
+  return starts;
 }
 
 // How often a policy with residuals computes all blocks follows from the density. Between those steps one density is
-// kept. An unconditional branch that follows weighs less in the result: all its blocks are computed once, and again
-// only where there is work for more than six such steps of both branches.
+// kept. An unconditional branch that follows weighs less in the result: it has nearly a third of those steps, at the
+// beginning.
 Policy with_starts(Policy p, double density) {
   Schedule& s = p.schedule;
   const std::int32_t first = s.dense_steps;
   if (p.follow.starts.empty()) {
     s.starts = growing_starts(first, std::max(1L, std::lround(density * kStudySteps * kCompleteShare) - first));
   } else {
-    const long both = std::lround(2 * density * kStudySteps * kFollowedCompleteShare) - 2 * first;
-    const long other = std::max(1L, std::lround(0.3 * static_cast<double>(both - 6)));
-    s.starts = growing_starts(first, std::clamp(both - other, 1L, long{kStudySteps - first}));
-    p.follow.starts = some_of(s.starts, other);
+    const long both = std::lround(2 * density * kStudySteps * kFollowedCompleteShare);
+    p.follow.starts = triangular_starts(first, std::max(1L, (both - 1) / 3));
+    const long own = both - static_cast<long>(std::ssize(p.follow.starts));
+    s.starts = growing_starts(first, std::clamp(own, 1L, long{kStudySteps - first}));
   }
   s.permille.assign(s.starts.size(), 1);  // equal proportions; the scale is the knob's
   return p;

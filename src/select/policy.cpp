@@ -120,10 +120,10 @@ Policy tulle_preset() {
                 .dense_steps = 1,
                 .interval = 1,
                 .permille = {97},
-                .starts = {1, 2, 3, 4, 7, 10, 14, 19, 24}};
+                .starts = {1, 2, 3, 5, 8, 12, 19}};
   p.tail = 64;
   p.residual = true;
-  p.follow = {.starts = {1}, .fade = 50, .renew = 4};
+  p.follow = {.starts = {1, 3, 6}, .fade = 50, .renew = 4};
   return p;
 }
 

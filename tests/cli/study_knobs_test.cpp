@@ -62,7 +62,7 @@ TEST(Knobs, SchedulesMeetTheDensityWithDenseStepsAndTailCounted) {
       for (const double density : kDensities) {
         const Policy p = policy_at(preset, density, parse_grid(grid), nullptr, 0);
         // 20 blocks, of which a row keeps at least one, are few.
-        const double tolerance = parse_grid(grid).tokens() > 2000 ? 0.0055 : 0.02;
+        const double tolerance = parse_grid(grid).tokens() > 2000 ? 0.006 : 0.02;
         EXPECT_NEAR(counted(p, parse_grid(grid)), density, tolerance) << preset.name << " " << grid << " " << p.tail;
         EXPECT_NEAR(planned_density(p, parse_grid(grid), nullptr), counted(p, parse_grid(grid)), 1e-12);
       }
@@ -136,7 +136,7 @@ TEST(Knobs, PresetsShareDenseStepsAndHaveNoDenseLayer) {
 }
 
 // Steps with all blocks take most of the work, and come at growing distances. An unconditional branch that follows has
-// fewer, among those of the other.
+// fewer, and earlier ones.
 TEST(Knobs, ResidualsAreRenewedMoreOftenAtHigherDensity) {
   using Steps = std::vector<std::int32_t>;
   const auto policy = [](double density, bool follow) {
@@ -144,13 +144,13 @@ TEST(Knobs, ResidualsAreRenewedMoreOftenAtHigherDensity) {
     if (!follow) preset.policy.follow = {};
     return policy_at(preset, density, parse_grid("9x16x16"), nullptr, 0);
   };
-  EXPECT_EQ(policy(0.15, false).schedule.starts, (Steps{1, 8}));
-  EXPECT_EQ(policy(0.25, false).schedule.starts, (Steps{1, 2, 6, 11, 20}));
-  EXPECT_EQ(policy(0.15, true).schedule.starts, (Steps{1, 3, 8, 17}));
+  EXPECT_EQ(policy(0.15, false).schedule.starts, (Steps{1, 12}));
+  EXPECT_EQ(policy(0.25, false).schedule.starts, (Steps{1, 3, 6, 10, 18}));
+  EXPECT_EQ(policy(0.15, true).schedule.starts, (Steps{1, 3, 6, 10, 18}));
   EXPECT_EQ(policy(0.15, true).follow.starts, (Steps{1}));
-  EXPECT_EQ(policy(0.25, true).schedule.starts, (Steps{1, 2, 3, 4, 7, 10, 14, 19, 24}));
-  EXPECT_EQ(policy(0.25, true).follow.starts, (Steps{1}));
-  EXPECT_EQ(policy(0.40, true).follow.starts.size(), 3u);
+  EXPECT_EQ(policy(0.25, true).schedule.starts, (Steps{1, 2, 3, 5, 8, 12, 19}));
+  EXPECT_EQ(policy(0.25, true).follow.starts, (Steps{1, 3, 6}));
+  EXPECT_EQ(policy(0.40, true).follow.starts, (Steps{1, 3, 6, 10, 15}));
   EXPECT_GT(policy(0.55, true).schedule.starts.size(), policy(0.40, true).schedule.starts.size());
   EXPECT_GT(policy(0.55, true).follow.starts.size(), policy(0.40, true).follow.starts.size());
 }
