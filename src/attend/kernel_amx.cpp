@@ -1,5 +1,5 @@
-// AMX, only reached where has_amx(). Written as instructions, since compilers name its registers by literals alone; so the
-// file needs no flags of its own.
+// AMX, only reached where has_amx(). Written as instructions, since compilers name its registers by literals alone; so
+// the file needs no flags of its own.
 #include "attend/tiles.hpp"
 
 #if defined(__x86_64__) && defined(__GNUC__)

@@ -16,7 +16,7 @@
 
 namespace tulle::cpu {
 
-constexpr std::int64_t kRunPanels = 4;  // between two rescalings
+constexpr std::int64_t kRunPanels = 4;                // between two rescalings
 constexpr std::int64_t kMaxUnitRows = 2 * kUnitRows;  // of a group
 // Rows of scores and of weights, padded so that the rows of a tile do not share cache sets.
 constexpr std::int64_t kScoreStride = kRunPanels * kUnitPanel + 16, kWeightStride = kRunPanels * kUnitPanel + 32;
@@ -114,7 +114,8 @@ void attend_group(const TileArgs& args, std::span<const Panel> run, const RowGro
   const Bf16* q = static_cast<const Bf16*>(args.q) + group.first * args.head_dim;
   float* out = args.out + group.first * args.out_dim;
   for (std::size_t i = 0; i < run.size(); ++i) {
-    const std::uint32_t* k = static_cast<const std::uint32_t*>(args.k) + run[i].index * (kUnitPanel * args.head_dim / 2);
+    const std::uint32_t* k =
+        static_cast<const std::uint32_t*>(args.k) + run[i].index * (kUnitPanel * args.head_dim / 2);
     score_panel<Tiles, kTwo>(q, k, args.head_dim, scores + i * kUnitPanel);
   }
   soften_rows({.scores = scores,

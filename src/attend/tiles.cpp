@@ -16,8 +16,8 @@ namespace tulle::cpu {
 namespace {
 
 // AMX's arithmetic (Intel 64 and IA-32 Architectures Software Developer's Manual, TDPBF16PS): the even and the odd
-// elements of a row are summed apart by fused multiply-adds, the two sums are added, then added to C; rounded to nearest,
-// and subnormal numbers count as zeros, before and after.
+// elements of a row are summed apart by fused multiply-adds, the two sums are added, then added to C; rounded to
+// nearest, and subnormal numbers count as zeros, before and after.
 float flushed(float x) { return std::fpclassify(x) == FP_SUBNORMAL ? std::copysign(0.0f, x) : x; }
 
 struct Emulated {
@@ -85,7 +85,8 @@ constexpr std::array<Bf16, kMaxOutDim> kNothing{};
 
 // The row of a token, zeros at and beyond the end.
 const Bf16* row_of(const Rows& from, std::int64_t token, std::int64_t end) {
-  return token < std::min(end, from.view.tokens()) ? from.view.row<Bf16>(from.batch, token, from.head) : kNothing.data();
+  return token < std::min(end, from.view.tokens()) ? from.view.row<Bf16>(from.batch, token, from.head)
+                                                   : kNothing.data();
 }
 
 std::uint32_t pair_of(Bf16 low, Bf16 high) { return low.bits | static_cast<std::uint32_t>(high.bits) << 16; }
@@ -93,8 +94,7 @@ std::uint32_t pair_of(Bf16 low, Bf16 high) { return low.bits | static_cast<std::
 }  // namespace
 
 bool has_amx() {
-  static const bool has =
-      amx_compiled() && cpu_has("amx_tile") && cpu_has("amx_bf16") && ask_for_tiles();
+  static const bool has = amx_compiled() && cpu_has("amx_tile") && cpu_has("amx_bf16") && ask_for_tiles();
   return has;
 }
 
@@ -126,7 +126,8 @@ void pack_k_units(const Rows& k, std::int64_t panel, std::int64_t depth, std::ui
 void pack_v_units(const Rows& v, std::int64_t panel, std::int64_t out_dim, std::uint32_t* out) {
   const std::int64_t dim = v.view.head_dim(), first = panel * kUnitPanel;
   for (std::int64_t pair = 0; pair < kUnitPanel / 2; ++pair) {
-    const Bf16 *low = row_of(v, first + 2 * pair, v.view.tokens()), *high = row_of(v, first + 2 * pair + 1, v.view.tokens());
+    const Bf16 *low = row_of(v, first + 2 * pair, v.view.tokens()),
+               *high = row_of(v, first + 2 * pair + 1, v.view.tokens());
     for (std::int64_t column = 0; column < out_dim; column += 16) {
       std::uint32_t* to = out + column / 16 * kUnitWords + pair * 16;
       const std::int64_t part = std::clamp<std::int64_t>(dim - column, 0, 16);

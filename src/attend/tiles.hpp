@@ -6,8 +6,8 @@
 //     K panel   [depth / 32][2][16 pairs of dims][16 keys][2]     32 keys
 //     V panel   [out_dim / 16][16 pairs of keys][16 outputs][2]   the same 32 keys
 //
-// Weights of keys are rounded to bf16 before they meet V, and summed before that, so that the log-sum-exp is as exact as
-// in f32. A row's result is a function of that row, of the seen keys and of K and V, as there.
+// Weights of keys are rounded to bf16 before they meet V, and summed before that, so that the log-sum-exp is as exact
+// as in f32. A row's result is a function of that row, of the seen keys and of K and V, as there.
 #pragma once
 
 #include "attend/kernel_cpu.hpp"
@@ -21,7 +21,7 @@ constexpr std::int64_t kMaxOutDim = 256;
 constexpr std::int64_t kUnitWords = kUnitRows * kUnitDepth / 2;  // words are pairs, the first in the lower half
 
 enum class TileUnit : std::uint8_t {
-  kNone,      // bf16 is computed in f32, as kernel_cpu.hpp says
+  kNone,  // bf16 is computed in f32, as kernel_cpu.hpp says
   kAmx,
   kEmulated,  // AMX's arithmetic in plain C++, to test the kernel anywhere
 };

@@ -48,7 +48,6 @@ constexpr double kUnknown = std::numeric_limits<double>::quiet_NaN();
 // What measured something: processor, build, day.
 struct Made {
   std::string machine, commit, date;
-  bool operator==(const Made&) const = default;
 };
 Made made_here();
 

@@ -116,11 +116,8 @@ Policy radial_preset() {
 // between. Density 0.25 over 30 steps with guidance. docs/quality.md says what else was tried.
 Policy tulle_preset() {
   Policy p = sparse_base("tulle");
-  p.schedule = {.reference_steps = 30,
-                .dense_steps = 1,
-                .interval = 1,
-                .permille = {97},
-                .starts = {1, 2, 3, 5, 8, 12, 19}};
+  p.schedule = {
+      .reference_steps = 30, .dense_steps = 1, .interval = 1, .permille = {97}, .starts = {1, 2, 3, 5, 8, 12, 19}};
   p.tail = 64;
   p.residual = true;
   p.follow = {.starts = {1, 3, 6}, .fade = 50, .renew = 4};
