@@ -2,7 +2,7 @@
 //
 //     bench_attention                      Google Benchmark, one benchmark a case
 //     bench_attention --record FILE        medians of interleaved runs, written as records to FILE
-//     bench_attention --amx                bf16 on the processor's matrix unit (refused where it has none)
+//     bench_attention --vectors            bf16 on vectors alone where the processor has a matrix unit, too
 //
 // A record's value is GFLOP/s on kept pairs. Baseline of a dense case: the multiply-add peak that a loop in registers
 // reaches on the same threads; of a sparse case: the dense case of the same shape and type. Both are measured in the
@@ -77,22 +77,22 @@ struct Series {
 OrderedJson record_of(const Options& options, const AttentionCase& c, const Series& value, const std::string& baseline,
                       const Series& base, int threads) {
   const auto rounded = [](double x) { return std::round(x * 1e4) / 1e4; };
-  return {
-      {"bench", "attention_cpu"},
-      {"name", c.name},
-      {"metric", "rate on kept pairs"},
-      {"unit", "GFLOP/s"},
-      {"better", "higher"},
-      {"value", rounded(value.median())},
-      {"spread", rounded(value.spread())},
-      {"n", value.values.size()},
-      {"baseline", baseline},
-      {"baseline_value", rounded(base.median())},
-      {"ratio", rounded(value.median() / base.median())},
-      {"machine", fmt::format("{}, {} cores, {}, {} threads", cpu_name(), cpu_count(), attention_target(), threads)},
-      {"commit", commit()},
-      {"date", utc_date()},
-      {"command", options.command}};
+  return {{"bench", "attention_cpu"},
+          {"name", c.name},
+          {"metric", "rate on kept pairs"},
+          {"unit", "GFLOP/s"},
+          {"better", "higher"},
+          {"value", rounded(value.median())},
+          {"spread", rounded(value.spread())},
+          {"n", value.values.size()},
+          {"baseline", baseline},
+          {"baseline_value", rounded(base.median())},
+          {"ratio", rounded(value.median() / base.median())},
+          {"machine",
+           fmt::format("{}, {} cores, {}, {} threads", cpu_name(), cpu_count(), attention_target(c.dtype), threads)},
+          {"commit", commit()},
+          {"date", utc_date()},
+          {"command", options.command}};
 }
 
 // Cases of one shape and type are measured in turn with their dense case and the peak, round after round.
@@ -168,8 +168,8 @@ Options take_options(int& argc, char** argv) {
       options.threads = std::stoi(value());
     else if (arg == "--rounds")
       options.rounds = std::max(1, std::stoi(value()));
-    else if (arg == "--amx")
-      cpu::use_tile_unit(cpu::TileUnit::kAmx), options.command += " --amx";
+    else if (arg == "--vectors")
+      cpu::use_tile_unit(cpu::TileUnit::kNone), options.command += " --vectors";
     else
       argv[kept++] = argv[i];
   }

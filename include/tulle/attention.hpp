@@ -45,8 +45,9 @@ void attend_cpu(const AttentionArgs& args, const Threads& threads);
 // values.
 void attend_reference(const AttentionArgs& args, double* out64 = nullptr, double* lse64 = nullptr);
 
-// Instruction set that attend_cpu uses on this machine, e.g. "AVX2".
-const char* attention_target();
+// What attend_cpu computes tensors of this type with on this machine: an instruction set, e.g. "AVX2", or
+// "AVX3_SPR + AMX" where bf16 is multiplied by a matrix unit and the vectors do the rest.
+std::string attention_target(DType dtype = DType::kF32);
 
 // Merges two partial attentions over disjoint key sets, in place into (out, lse): the exact combination.
 // out, other_out: f32 views of equal shape; lse, other_lse: [batch, heads, Nq]. -inf parts contribute nothing.

@@ -322,9 +322,10 @@ void use_target(const char* name) {
 
 namespace tulle {
 
-const char* attention_target() {
+std::string attention_target(DType dtype) {
   const std::int64_t usable = hwy::SupportedTargets() & HWY_TARGETS;
-  return hwy::TargetName(usable & -usable);
+  const std::string vectors = hwy::TargetName(usable & -usable);
+  return cpu::kernel_shape(dtype).units ? vectors + " + " + cpu::to_string(cpu::tile_unit()) : vectors;
 }
 
 }  // namespace tulle

@@ -77,7 +77,7 @@ bool ask_for_tiles() { return false; }
 #endif
 
 TileUnit& chosen_unit() {
-  static TileUnit unit = TileUnit::kNone;
+  static TileUnit unit = has_amx() ? TileUnit::kAmx : TileUnit::kNone;
   return unit;
 }
 
@@ -96,6 +96,18 @@ std::uint32_t pair_of(Bf16 low, Bf16 high) { return low.bits | static_cast<std::
 bool has_amx() {
   static const bool has = amx_compiled() && cpu_has("amx_tile") && cpu_has("amx_bf16") && ask_for_tiles();
   return has;
+}
+
+const char* to_string(TileUnit unit) {
+  switch (unit) {
+    case TileUnit::kNone:
+      return "vectors alone";
+    case TileUnit::kAmx:
+      return "AMX";
+    case TileUnit::kEmulated:
+      return "AMX emulated";
+  }
+  return "?";
 }
 
 TileUnit tile_unit() { return chosen_unit(); }

@@ -26,9 +26,12 @@ enum class TileUnit : std::uint8_t {
   kEmulated,  // AMX's arithmetic in plain C++, to test the kernel anywhere
 };
 
+const char* to_string(TileUnit unit);
+
 // Whether this build, processor and system have AMX for bf16; asks the system for it once.
 bool has_amx();
-// The unit in use, and the choice of one: for tests, global, and no call may be in flight.
+// The unit in use: AMX where there is one. Another choice is for tests and benches: global, and no call may be in
+// flight.
 TileUnit tile_unit();
 void use_tile_unit(TileUnit unit);
 

@@ -23,7 +23,10 @@ Finding cpu() { return {"processor", "ok", fmt::format("{}, {} cores", cpu_name(
 
 Finding memory() { return {"memory", "ok", human_bytes(static_cast<double>(available_memory())) + " free"}; }
 
-Finding attention() { return {"attention on CPU", "ok", fmt::format("Highway, {}", attention_target())}; }
+Finding attention() {
+  return {"attention on CPU", "ok",
+          fmt::format("Highway, {} (bf16: {})", attention_target(), attention_target(DType::kBf16))};
+}
 
 Finding products() {
   const bool bf16 = default_precision() == Precision::kBf16;

@@ -9,6 +9,8 @@
 #include "base/file.hpp"
 #include "base/json.hpp"
 #include "base/system.hpp"
+#include "tulle/attention.hpp"
+#include "tulle/model.hpp"
 #include "tulle/version.hpp"
 
 namespace tulle::cli {
@@ -111,7 +113,10 @@ Knob knob_of(const Policy& policy) {
   return policy.chooser == "top_p" ? Knob::kTopP : Knob::kSchedule;
 }
 
-Made made_here() { return {fmt::format("{}, {} cores", cpu_name(), cpu_count()), commit(), utc_date()}; }
+Made made_here() {
+  const DType dtype = default_precision() == Precision::kBf16 ? DType::kBf16 : DType::kF32;
+  return {fmt::format("{}, {} cores, {}", cpu_name(), cpu_count(), attention_target(dtype)), commit(), utc_date()};
+}
 
 std::string to_json_line(const StudyLine& l) {
   const OrderedJson object = {{"key", l.key},

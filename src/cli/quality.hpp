@@ -45,7 +45,7 @@ StudyPreset study_preset(const std::string& name);
 
 constexpr double kUnknown = std::numeric_limits<double>::quiet_NaN();
 
-// What measured something: processor, build, day.
+// What measured something: processor, cores and what attention is computed with there; build; day.
 struct Made {
   std::string machine, commit, date;
 };

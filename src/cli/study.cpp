@@ -21,7 +21,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr int kTrials = 8;   // of a knob that is found by trial
-constexpr int kVersion = 2;  // of what a key stands for
+constexpr int kVersion = 3;  // of what a key stands for
 
 std::string hash_text(const std::string& text) {
   return fmt::format("{:016x}", hash_bytes(std::as_bytes(std::span(text))));

@@ -11,8 +11,8 @@
 namespace tulle {
 namespace {
 
-Route attention_route() {
-  return {"attention", fmt::format("cpu-highway/{}", attention_target()),
+Route attention_route(DType dtype) {
+  return {"attention", fmt::format("cpu-highway/{}", attention_target(dtype)),
           "tensors live in host memory, and this kernel serves every shape there"};
 }
 
@@ -98,6 +98,7 @@ Ledger::Ledger(const EngineOptions& options, const Plan& plan, Range own_heads)
       own_heads_(own_heads.size()),
       pairs_(static_cast<double>(options.sequence.tokens()) * static_cast<double>(options.sequence.tokens())),
       ranks_(plan.ranks),
+      dtype_(options.dtype),
       tail_(options.policy.tail) {
   reset();
 }
@@ -110,7 +111,7 @@ void Ledger::reset() {
   stats_.all_by_layer.assign(layers, 0.0);
   stats_.kept_by_head.assign(layers, std::vector<double>(static_cast<std::size_t>(own_heads_), 0.0));
   stats_.all_by_head = stats_.kept_by_head;
-  add(attention_route(), !started_);
+  add(attention_route(dtype_), !started_);
   add(parallel_route(ranks_), !started_);
   started_ = true;
 }

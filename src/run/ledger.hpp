@@ -67,6 +67,7 @@ class Ledger {
   std::int64_t own_heads_;
   double pairs_;  // of one head of one sample
   std::int64_t ranks_;
+  DType dtype_;
   std::int32_t tail_;
   EngineStats stats_;
   std::array<bool, kCallRoutes> booked_{}, logged_{};

@@ -152,7 +152,8 @@ TEST(Engine, RoutesSayWhatRanAndWhy) {
   trial.steps_run = {0, 3};
   trial.options.policy.dense_layers = {1};
   const EngineStats stats = run_trial(trial, 2).stats[0];
-  EXPECT_EQ(routes_of(stats, "attention"), std::vector<std::string>{std::string("cpu-highway/") + attention_target()});
+  EXPECT_EQ(routes_of(stats, "attention"),
+            std::vector<std::string>{"cpu-highway/" + attention_target(trial.options.dtype)});
   EXPECT_EQ(routes_of(stats, "parallel"), std::vector<std::string>{"ulysses"});
   EXPECT_EQ(routes_of(stats, "dense calls"), (std::vector<std::string>{"warm-up", "dense layer"}));
   EXPECT_EQ(routes_of(stats, "selection"), std::vector<std::string>{"pooled_softmax/top_k"});
