@@ -20,8 +20,10 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr int kTrials = 8;   // of a knob that is found by trial
-constexpr int kVersion = 3;  // of what a key stands for
+constexpr int kTrials = 8;  // of a knob that is found by trial
+
+// Of what a key stands for. What rounds otherwise draws another video, and meets the same density.
+constexpr int kVideoVersion = 3, kKnobVersion = 2;
 
 std::string hash_text(const std::string& text) {
   return fmt::format("{:016x}", hash_bytes(std::as_bytes(std::span(text))));
@@ -138,11 +140,11 @@ std::vector<Study::Pair> Study::pairs_of(const StudyPart& part) const {
   return pairs;
 }
 
-std::string Study::key_of(const Task& t) const {
+std::string Study::key_of(const Task& t, int version) const {
   const SamplerOptions& s = loaded_.sampler;
   std::string all =
       fmt::format("{}|{}|{}|{}|{} {} {} {}|{}", to_json(t.policy), to_string(t.part.grid),
-                  captions_[t.pair.caption].text, t.pair.seed, s.kind, s.shift, s.guidance, kStudySteps, kVersion);
+                  captions_[t.pair.caption].text, t.pair.seed, s.kind, s.shift, s.guidance, kStudySteps, version);
   if (t.profile != nullptr) all += "|" + profile_hashes_.at(t.profile.get());
   return hash_text(all);
 }
@@ -206,7 +208,7 @@ StudyLine Study::line_of(const Task& t, const std::string& key, const VideoResul
 // The dense video, drawn once in a folder and kept as raw f32.
 Study::Dense Study::dense_video(const StudyPart& part, const Pair& pair) {
   const Task task = dense_task(part, pair);
-  const std::string key = key_of(task);
+  const std::string key = key_of(task, kVideoVersion);
   const fs::path stem = fs::path(setup_.out) / "dense" / key, pixels = stem.string() + ".f32",
                  times = stem.string() + ".json";
   const WanConfig& c = loaded_.model.config();
@@ -228,7 +230,7 @@ Study::Dense Study::dense_video(const StudyPart& part, const Pair& pair) {
 }
 
 StudyLine Study::run_one(const Task& t) {
-  const std::string key = key_of(t);
+  const std::string key = key_of(t, kVideoVersion);
   if (const auto line = known(t, key)) return *line;
   const Dense dense = dense_video(t.part, t.pair);
   VideoRequest request = request_of(t);
@@ -259,7 +261,7 @@ std::int32_t Study::find_top_p(const StudyPart& part, const Wish& wish) {
                 permille_of(wish.density),
                 true};
   };
-  const std::string id = hash_text(fmt::format("{}|{}", key_of(task_at(1000)), permille_of(wish.density)));
+  const std::string id = hash_text(fmt::format("{}|{}", key_of(task_at(1000), kKnobVersion), permille_of(wish.density)));
   if (const auto it = top_p_.find(id); it != top_p_.end()) return it->second;
   const fs::path path = fs::path(setup_.out) / "knobs" / (id + ".json");
   if (fs::exists(path)) return top_p_[id] = read_top_p(path);

@@ -96,7 +96,7 @@ class Study {
   Policy policy_of(const StudyPart& part, const Wish& wish);
   std::int32_t find_top_p(const StudyPart& part, const Wish& wish);
 
-  std::string key_of(const Task& task) const;
+  std::string key_of(const Task& task, int version) const;
   Task dense_task(const StudyPart& part, const Pair& pair) const;
   VideoRequest request_of(const Task& task) const;
   Dense dense_video(const StudyPart& part, const Pair& pair);
