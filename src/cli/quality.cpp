@@ -8,10 +8,6 @@
 #include "base/fail.hpp"
 #include "base/file.hpp"
 #include "base/json.hpp"
-#include "base/system.hpp"
-#include "tulle/attention.hpp"
-#include "tulle/model.hpp"
-#include "tulle/version.hpp"
 
 namespace tulle::cli {
 namespace {
@@ -111,11 +107,6 @@ StudyPreset study_preset(const std::string& name) {
 Knob knob_of(const Policy& policy) {
   if (policy.budget != BudgetKind::kSchedule) return Knob::kBudget;
   return policy.chooser == "top_p" ? Knob::kTopP : Knob::kSchedule;
-}
-
-Made made_here() {
-  const DType dtype = default_precision() == Precision::kBf16 ? DType::kBf16 : DType::kF32;
-  return {fmt::format("{}, {} cores, {}", cpu_name(), cpu_count(), attention_target(dtype)), commit(), utc_date()};
 }
 
 std::string to_json_line(const StudyLine& l) {

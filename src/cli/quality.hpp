@@ -12,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "cli/made.hpp"
 #include "tulle/policy.hpp"
 
 namespace tulle::cli {
@@ -44,12 +45,6 @@ std::vector<StudyPreset> study_presets();
 StudyPreset study_preset(const std::string& name);
 
 constexpr double kUnknown = std::numeric_limits<double>::quiet_NaN();
-
-// What measured something: processor, cores and what attention is computed with there; build; day.
-struct Made {
-  std::string machine, commit, date;
-};
-Made made_here();
 
 // One video of the study, compared with the dense one.
 struct StudyLine {
